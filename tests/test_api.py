@@ -6,7 +6,6 @@ import contextlib
 import doctest
 import inspect
 import json
-import pkgutil
 import re
 from pathlib import Path
 from typing import Any
@@ -86,12 +85,6 @@ def test_docstrings_document_every_parameter(name: str) -> None:
     entries = re.findall(r"^ {4}(\w+(?:,\s+\w+)*):\s", str(inspect.getdoc(function)), re.MULTILINE)
     documented = {parameter for entry in entries for parameter in re.split(r",\s+", entry)}
     assert inspect.signature(function).parameters.keys() <= documented
-
-
-def test_every_public_name_is_callable() -> None:
-    """A module or package below nas would hide a function of its name."""
-    assert not {*nas.__all__} & {module.name for module in pkgutil.iter_modules(nas.__path__)}
-    assert all(callable(getattr(nas, name)) for name in nas.__all__)
 
 
 def test_sources_and_genomes_are_built_counted_and_swapped_in() -> None:

@@ -58,14 +58,6 @@ def test_every_trial_is_answered_once(workers, trials_named):
     assert dispatcher.wait() == []
 
 
-def test_trials_with_most_work_start_first(trials_named):
-    pool = make_pool()
-    works = {"a": 1.0, "b": 3.0, "c": 2.0, "d": 3.0, "e": 0.0}
-    trials = [replace(trial, work=works[trial.key]) for trial in trials_named(*works)]
-    run(make_dispatcher(pool, 1), trials)
-    assert pool.submitted == ["b", "d", "c", "a", "e"]
-
-
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize(
     ("fault", "reason"),

@@ -45,19 +45,6 @@ def test_more_workers_share_a_gpu_while_the_daemon_of_mps_runs(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("workers", "gpus_per_worker", "words"),
-    [
-        (0, None, "workers: found 0, expected 1 or more"),
-        ("few", None, "workers: found few"),
-        (None, 2.0, "found 2, expected .* or 1: a training uses one GPU"),
-    ],
-)
-def test_impossible_counts_are_refused(workers, gpus_per_worker, words):
-    with pytest.raises(ConfigError, match=words):
-        Execution(workers=workers, gpus_per_worker=gpus_per_worker)
-
-
-@pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"backend": "loca"}, r"backend: found 'loca' \(did you mean 'local'"),

@@ -68,18 +68,6 @@ def write_plugin(folder: Path) -> None:
     (folder / "my_plugin_parts" / "scaled.py").write_text(PLUGIN)
 
 
-def test_loaded_plugins_and_their_sources_are_listed(plugin: Path) -> None:
-    before = ray_worker.plugins()
-    import_module("my_plugin_parts.scaled")
-    assert ray_worker.plugins() == (*before, "my_plugin_parts.scaled")
-    (plugin / "my_plugin_alone.py").touch()
-    import_module("my_plugin_alone")
-    assert ray_worker.sources(["my_plugin_parts.scaled", "my_plugin_alone"]) == [
-        plugin / "my_plugin_parts",
-        plugin / "my_plugin_alone.py",
-    ]
-
-
 def test_members_that_the_running_script_defines_are_refused(
     plugin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,6 @@ import pickle
 
 import pytest
 
-from nas.common.errors import RunError
 from nas.evaluation.trial import REASONS, Evaluation, is_retried, training_seed
 from tests.evaluation.conftest import make_evaluation
 
@@ -29,28 +28,6 @@ def test_evaluation_survives_json_and_processes(changes):
     assert through_json(evaluation) == evaluation
     assert pickle.loads(pickle.dumps(evaluation)) == evaluation
     assert evaluation.is_ok == ("status" not in changes)
-
-
-def test_weights_travel_beside_the_record():
-    evaluation = make_evaluation(weights=b"many")
-    assert pickle.loads(pickle.dumps(evaluation)).weights == b"many"
-    assert "weights" not in evaluation.to_dict()
-    assert evaluation == make_evaluation()
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"status": "failed"},
-        {"status": "running"},
-        {"status": "stopped", "reason": "error"},
-    ],
-)
-def test_evaluation_contradictions_are_refused(changes):
-    with pytest.raises(ValueError, match=r"status|reason|metrics"):
-        make_evaluation(**changes)
-    with pytest.raises(RunError, match="no evaluation record"):
-        Evaluation.from_dict({**make_evaluation().to_dict(), **changes})
 
 
 def test_training_seed_is_pinned_and_depends_on_each_part():

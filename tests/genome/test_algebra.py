@@ -12,7 +12,7 @@ from nas.compiler import resolve
 from nas.genome import Genome, ModelSizes, Visibility
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import MECHANISMS
-from nas.genome.types import infer, is_constant
+from nas.genome.types import is_constant
 from nas.space import load_space
 from nas.space.rules import load_policy, validate
 from tests.samples import samples
@@ -60,14 +60,6 @@ def test_maps_before_equal_weights_are_removed(genome: Build, op: str) -> None:
     check(old, new)
 
 
-@pytest.mark.parametrize("heads", ["all", "1/2", "one"])
-def test_equal_weights_keep_the_heads_of_their_scores(genome: Build, heads: str) -> None:
-    old = scored(genome, ("uniform",), q_heads=heads, kv_heads="1/4")
-    before, after = infer(old), infer(canonicalise(old))
-    assert before.nodes[-1] == after.nodes[-1]
-    check(old, canonicalise(old))
-
-
 @pytest.mark.parametrize("heads", ["all", "1/4"])
 def test_affine_maps_of_a_mean_map_its_values(genome: Build, heads: str) -> None:
     maps = ("linear", "v"), ("linear", [0]), ("uniform", "q"), ("weighted_sum", [2, 1])
@@ -75,31 +67,6 @@ def test_affine_maps_of_a_mean_map_its_values(genome: Build, heads: str) -> None
     heads_of = {"q_heads": "1/2", "kv_heads": heads}
     check(genome(*maps, **heads_of), genome(*moved, **heads_of))
     assert canonicalise(genome(*maps, **heads_of)).nodes[-1].op == "linear"
-
-
-def test_a_gate_of_heads_reads_a_stream_of_any_width(genome: Build) -> None:
-    def scanned(gate: str, scan: str) -> Genome:
-        flags = {"has_wq": False, "has_wk": False, "has_wv": gate == "v", "kv_heads": "one"}
-        return genome(("forget_gate", gate), ("scan", [scan, 0]), raw="shared", **flags)
-
-    form = canonicalise(scanned("v", "k"))
-    assert form == canonicalise(scanned("k", "k"))
-    assert not form.projections.has_wv
-
-
-def test_a_score_that_determines_a_width_is_kept(genome: Build) -> None:
-    """Its query is as wide as the model because of it, and is read by another part."""
-    old = genome(
-        ("scaled_dot_product", "qk"),
-        ("uniform", [0]),
-        ("weighted_sum", [1, "q"]),
-        ("add", [2, 2]),
-        has_wk=False,
-        raw="shared",
-        merge="sum",
-    )
-    assert infer(old).streams["q"].width == "model"
-    assert len(canonicalise(old).nodes) == len(old.nodes)
 
 
 MEAN: Final = (("uniform", "v"), ("weighted_sum", [0, "v"]))
@@ -121,29 +88,6 @@ def test_means_of_whole_tokens_are_means_of_heads(genome: Build, after: Any) -> 
     few, sizes = genome(*MEAN, *after, merge="sum", kv_heads="1/4"), ModelSizes(32, 4, 2, 9)
     assert resolve(few, sizes).key == resolve(projected, sizes).key
     assert digest(few) != digest(projected)
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        (*MEAN, ("layer_norm", [1])),
-        (*MEAN, ("linear", [1])),
-        (*MEAN, ("rope", [1])),
-        (*MEAN, ("output_gate", [1], {"per": "head"})),
-        (("forget_gate", "v"), ("scan", ["v", 0])),
-        (("constant_gate", "v"), ("scan", ["v", 0])),
-        (("feature_gate", "v", {"form": "exponential"}), ("scan", ["v", 0])),
-    ],
-)
-def test_operations_on_single_heads_differ(genome: Build, nodes: Any) -> None:
-    forms = [genome(*nodes, has_wv=False, raw=raw) for raw in ("slice", "shared")]
-    assert digest(forms[0]) != digest(forms[1])
-
-
-@pytest.mark.parametrize("gate", ["token_gate", "feature_gate"])
-def test_scans_of_whole_tokens_are_scans_of_heads(genome: Build, gate: str) -> None:
-    nodes = (gate, "v"), ("scan", ["v", 0])
-    check(genome(*nodes, has_wv=False, raw="shared"), genome(*nodes, has_wv=False))
 
 
 ZERO: Final = (("distance", "qk"), ("relu_squared", [0]), ("weighted_sum", [1, "v"]))
@@ -183,35 +127,6 @@ def test_queries_and_keys_of_one_shape_change_names(genome: Build) -> None:
     assert canonicalise(mha) == mha
 
 
-def test_means_beside_queries_and_keys_that_change_names_have_one_form(genome: Build) -> None:
-    """The stream that a mean counts is chosen after the names, which are chosen after it."""
-    for first, second in ("qk", "kq"):
-        old = genome(
-            ("distance", "qk"),
-            ("uniform", [0]),
-            ("weighted_sum", [1, first]),
-            ("weighted_sum", [1, "v"]),
-            ("add", [3, second]),
-            ("gelu", [4]),
-            ("add", [2, 5]),
-            has_wv=False,
-            q_heads="one",
-            kv_heads="one",
-        )
-        form = canonicalise(old)
-        assert canonicalise(form) == form
-        check(old, form)
-
-
-def test_parameters_without_effect_are_removed(genome: Build) -> None:
-    def gated(**params: Any) -> Genome:
-        gates, score = ("token_gate", "k", params), ("gated_product", ["q", "k", 0])
-        return genome(gates, score, ("softmax_free", [1]), ("weighted_sum", [2, "v"]))
-
-    assert digest(gated(form="share", root=7)) == digest(gated(form="share"))
-    assert digest(gated(root=7)) != digest(gated())
-
-
 @pytest.mark.parametrize(
     ("seen", "is_causal", "is_none"),
     [
@@ -235,26 +150,6 @@ def test_a_window_that_covers_the_sequence_is_removed(
         assert are_twins(replace(mha, visibility=seen), form, *SIZES[:2], SIZES.tokens)
 
 
-def test_windows_of_the_same_reach_have_one_normal_form() -> None:
-    mha = MECHANISMS["mha"].genome
-    even, odd = (replace(mha, visibility=Visibility(w)) for w in (4, 5))
-    assert are_twins_without_past(even, odd)
-    assert canonicalise(even, is_causal=False) == canonicalise(odd, is_causal=False)
-    for unlike in ({}, {"is_causal": True}, {"sizes": SIZES}):
-        assert canonicalise(even, **unlike) != canonicalise(odd, **unlike)
-    # As soon as both see all that is earlier, they are one under either mask.
-    even, odd = (replace(mha, visibility=Visibility(w)) for w in (12, 13))
-    assert canonicalise(even, SIZES) == canonicalise(odd, SIZES)
-    assert are_twins(odd, canonicalise(odd, SIZES), *SIZES[:2], SIZES.tokens)
-
-
-def are_twins_without_past(even: Genome, odd: Genome) -> bool:
-    blocks = [plain_block(g, *SIZES[:2]) for g in (even, odd)]
-    blocks[1].load_state_dict(blocks[0].state_dict())
-    x = torch.randn(1, SIZES.tokens, SIZES.dim, dtype=torch.float64)
-    return torch.equal(blocks[0](x), blocks[1](x))
-
-
 @pytest.mark.parametrize("count", [8, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("space_name", SPACES)
 def test_normal_forms_are_final_legal_and_the_same_function(space_name: str, count: int) -> None:
@@ -268,18 +163,3 @@ def test_normal_forms_are_final_legal_and_the_same_function(space_name: str, cou
             assert not validate(form, policy), sample
             assert are_twins(sample, form, *SIZES[:2], SIZES.tokens), sample
         assert space.excludes(canonicalise(sample)) is None, sample
-
-
-def test_shares_that_rotate_as_many_features_are_equal(genome: Build) -> None:
-    quarter, half, plain = (
-        genome(
-            ("rope", "k", params),
-            ("scaled_dot_product", ["q", 0]),
-            ("softmax", [1]),
-            ("weighted_sum", [2, "v"]),
-        )
-        for params in ({"share": "1/4", "base": 7.0}, {"share": "1/2"}, {})
-    )
-    check(quarter, half, SIZES)
-    wide = SIZES._replace(dim=64)
-    assert len({resolve(found, wide).key for found in (quarter, half, plain)}) == 3

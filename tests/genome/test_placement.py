@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SIZES = ModelSizes(16, 4, 8, 40)
-WINDOW = Rest(window=16)
 GQA = MECHANISMS["gqa"].genome
 MHA = MECHANISMS["mha"].genome
 
@@ -60,15 +59,6 @@ def test_placements_of_the_same_layers_have_one_normal_form_at_a_depth(depth: in
         assert forms[0,] == PLACEMENTS["first"]
 
 
-def test_the_mask_of_the_rest_has_a_normal_form() -> None:
-    def rest(**fields: Any) -> Rest:
-        genome = replace(GQA, placement=Placement(2, rest=Rest(**fields)))
-        return canonicalise(genome, SIZES, is_causal=False).placement.rest
-
-    assert rest(global_tokens=2) == rest(window=999) == Rest()
-    assert rest(window=9) == rest(window=8) == Rest(window=8)
-
-
 def test_a_mechanism_that_equals_the_rest_is_placed_in_all_layers() -> None:
     alternate = Placement(2)
     assert canonicalise(replace(MHA, placement=alternate)) == canonicalise(MHA)
@@ -78,26 +68,6 @@ def test_a_mechanism_that_equals_the_rest_is_placed_in_all_layers() -> None:
     single = replace(GQA, placement=replace(alternate, rest=Rest(kv_heads="one")))
     assert resolve(single, SIZES).key == resolve(GQA, SIZES).key  # 1/4 of four heads
     assert resolve(single, SIZES._replace(dim=32, heads=8)).key != resolve(GQA, SIZES).key
-
-
-def test_mechanism_and_rest_that_exchange_layers_are_one_mechanism() -> None:
-    def key(genome: Genome, **placement: Any) -> str:
-        return resolve(replace(genome, placement=Placement(**placement)), SIZES).key
-
-    gqa = Rest(kv_heads="1/4")
-    assert key(GQA, every=4, count=3) == key(MHA, every=4, offset=3, rest=gqa)
-    assert key(GQA, every=4, offset=3) == key(MHA, every=4, count=3, rest=gqa)
-    different = [
-        key(GQA, every=4, count=3),
-        key(GQA, every=4, offset=3),
-        key(GQA, every=4, count=3, rest=WINDOW),
-        key(GQA, every=4, count=3, rest=replace(WINDOW, global_tokens=1)),
-        key(MHA, every=4, count=3, rest=WINDOW),
-        key(MHA, every=4, count=3, offset=1, rest=WINDOW),
-        key(GQA),
-        key(MHA),
-    ]
-    assert len({*different}) == len(different)
 
 
 @pytest.mark.parametrize(

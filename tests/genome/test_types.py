@@ -56,20 +56,6 @@ def test_inference(
     assert shown(genome(*STANDARD, **projections)) == (streams, nodes)
 
 
-def test_a_free_width_is_decided_by_what_it_meets_later(genome: Build) -> None:
-    # q passes through a gelu before it meets the raw, shared k.
-    found = genome(
-        ("gelu", "q"),
-        ("scaled_dot_product", [0, "k"]),
-        ("softmax", [1]),
-        ("weighted_sum", [2, "v"]),
-        has_wk=False,
-        raw="shared",
-    )
-    streams, nodes = shown(found)
-    assert streams[0] == nodes[0] == "tokens[H, d]"
-
-
 @pytest.mark.parametrize(
     ("nodes", "projections", "rule", "words"),
     [
@@ -103,20 +89,6 @@ def test_problems(
 def test_a_problem_is_reported_once_where_it_arises(genome: Build) -> None:
     found = genome(("softmax", "q"), ("gelu", [0]), ("weighted_sum", [0, 1]))
     assert [(p.rule, p.node) for p in infer(found).problems] == [("types", 0)]
-
-
-def test_unread_nodes_decide_no_width(genome: Build) -> None:
-    """A dead score of q with a wider stream must not widen q: it is not in the mechanism."""
-    dead = genome(
-        ("scaled_dot_product", "qv"),
-        ("scaled_dot_product", "qk"),
-        ("softmax", [1]),
-        ("weighted_sum", [2, "v"]),
-        merge="sum",
-    )
-    typing = infer(dead)
-    assert str(typing.streams["q"]) == "tokens[H, d/H]"
-    assert [(p.rule, p.node) for p in typing.problems] == [("widths", 0)]
 
 
 def test_common_heads_are_symmetric_and_multiples() -> None:

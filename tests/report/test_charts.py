@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nas.common.errors import RunError
-from nas.common.objectives import Objective
-from nas.report.charts import ChartScale, comparison_chart, write_chart
-from nas.report.front_chart import FrontAxes, front_chart
+from nas.report.charts import comparison_chart, write_chart
+from nas.report.front_chart import front_chart
 from nas.report.run_view import RunView
 
 from .test_comparison import BITS, compared, trainings
 
-PARAMS = Objective("params", "min", "count", "learned numbers", 0.0, 1.0, is_metric=False)
 BEGINNINGS = {".png": b"\x89PNG", ".svg": b"<svg", ".pdf": b"%PDF"}
 
 
@@ -66,56 +60,6 @@ def test_estimates_have_error_bars_and_scores_have_none(chart: Any, view: RunVie
     assert [(row["x"], row["y"]) for row in by_series["every other mechanism"]] == measured
     believed = [(m.objectives["macs"], 100 * m.objectives["accuracy"]) for m in view.members]
     assert [(row["x"], row["y"]) for row in by_series["front"]] == believed
-
-
-@pytest.mark.parametrize(("width", "most"), [(640, 99), (300, 4)])
-def test_labels_lie_inside_and_apart(view: RunView, width: int, most: int) -> None:
-    chart = front_chart(view, width=width)
-    found = [layer for layer in layers(chart) if layer["mark"]["type"] == "text"]
-    encodings = (layer["encoding"] for layer in layers(chart))
-    encoding = next(e for e in encodings if "type" in e.get("x", {}).get("scale", {}))
-    x, y = (
-        ChartScale(
-            *encoding[axis]["scale"]["domain"], size, encoding[axis]["scale"]["type"] == "log"
-        )
-        for axis, size in (("x", width), ("y", 400))
-    )
-    boxes = [
-        (
-            x.pixels(row["x"]) + row["dx"],
-            400 - y.pixels(row["y"]) + row["dy"],
-            3.05 * len(row["text"]),
-        )
-        for row in found[0]["rows"]
-    ]
-    assert 3 <= len(boxes) <= most
-    assert all(half < x < width - half and 0 < y < 400 for x, y, half in boxes)
-    for (x, y, half), (other_x, other_y, other) in combinations(boxes, 2):
-        assert abs(x - other_x) > half + other or abs(y - other_y) > 12
-
-
-def test_fronts_of_every_kind_of_run(view: RunView) -> None:
-    alone = view.members[:1]
-    front_chart(dataclasses.replace(view, mechanisms=alone, members=alone, names={}))
-
-    first = view.candidates[0]
-    assert first.estimate is not None
-    estimate = dataclasses.replace(first.estimate, means={**first.estimate.means, "macs": 1e10})
-    wide = dataclasses.replace(first, estimate=estimate)
-    wide_view = dataclasses.replace(view, mechanisms=(wide, *view.candidates[1:]))
-    assert '"type": "log"' in json.dumps(front_chart(wide_view).to_dict())
-
-    def of(*objectives: Objective) -> Any:
-        setup = dataclasses.replace(view.setup, objectives=objectives)
-        return front_chart(dataclasses.replace(view, setup=setup))
-
-    accuracy, macs = view.setup.objectives
-    caption = of(accuracy, macs, PARAMS).to_dict()["title"]["subtitle"]
-    assert "also an objective: params" in caption
-    loss = dataclasses.replace(accuracy, name="log_loss", direction="min", unit="nat")
-    assert FrontAxes.of((accuracy, loss, macs)) == FrontAxes(macs, accuracy)
-    with pytest.raises(RunError, match="one objective, accuracy"):
-        of(accuracy)
 
 
 def test_comparison_points_to_the_right_where_a_mechanism_is_better() -> None:

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
-from typing import Any
 
 import pytest
 
-from nas.report import front
 from nas.report.columns import Column, csv_text, legend, records, text_columns
-from nas.report.front import Front
-from nas.report.run_view import RunView
-
-from .conftest import Printed
 
 Row = tuple[str, float | None, float | None]
 ROWS: list[Row] = [("a", 0.25, 0.01), ("b", None, None)]
@@ -57,24 +50,3 @@ def test_no_csv_cell_is_a_formula_of_a_spreadsheet(text: str) -> None:
     (row,) = csv.DictReader(io.StringIO(csv_text(COLUMNS, [(text, None, None)])))
     safe = text.replace("\x1b", "\\u001b")
     assert row["name"] == (f"'{safe}" if safe[0] in "=+-@\t" else safe)
-
-
-def test_one_new_column_of_the_front_is_in_all_outputs(view: RunView, monkeypatch: Any) -> None:
-    new: Column[Any] = Column("nodes", "nodes", lambda m: len(m.proposal.genome.nodes))
-    columns = front.front_columns
-
-    def with_new(view: RunView) -> list[Column[Any]]:
-        return [*columns(view), new]
-
-    monkeypatch.setattr(front, "front_columns", with_new)
-    found, values = Front(view), [len(m.proposal.genome.nodes) for m in view.members]
-    assert [member["nodes"] for member in found.to_dict()["members"]] == values
-    rows = csv.DictReader(io.StringIO(found.to_csv()))
-    assert [row["nodes"] for row in rows] == [str(value) for value in values]
-    assert found.table.nodes.tolist() == values
-    assert found.mechanisms.nodes.sum() > sum(values)
-    assert ">nodes</th>" in found._repr_html_()
-    printed = Printed()
-    front.show_front(printed.console, dataclasses.replace(view))
-    row = next(line for line in printed.lines if line.startswith(view.members[0].digest[:8]))
-    assert row.endswith(str(values[0]))

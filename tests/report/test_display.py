@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nas.report.display import MOST_MEMBERS, Display, display
-from nas.store import open_run
+from nas.report.display import Display, display
 from tests.recorded_run import MakeRun
 from tests.report.conftest import Printed
 
@@ -25,26 +24,6 @@ def test_pipe_gets_a_line_per_generation(make_run: MakeRun, tmp_path: Path) -> N
     for fact in ("best ", "cheapest ", "hypervolume 0.", "1 failed", "repeated", "replayed"):
         assert all(fact in line for line in ends)
     assert "\x1b" not in pipe.text
-
-
-@pytest.mark.parametrize("width", [20, 40, 80, 120])
-def test_display_fits_the_terminal(recorded_run: Path, width: int) -> None:
-    terminal = Printed(width)
-    shown = Display(terminal.console)
-    terminal.console.print(shown)
-    assert terminal.text.startswith("preparing")
-    with open_run(recorded_run) as run:
-        assert shown.read(run)
-        assert not shown.read(run)
-    terminal.console.print(shown)
-    assert max(map(len, terminal.lines)) <= width
-    assert "generation 3 of 3" in terminal.text
-    assert shown.view is not None
-    for member in shown.view.members[:MOST_MEMBERS]:
-        assert any(line.startswith(member.digest[:8]) for line in terminal.lines)
-    if width >= 80:
-        assert "accuracy" in terminal.text
-        assert "36/36" in terminal.text
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])

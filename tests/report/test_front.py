@@ -16,14 +16,13 @@ from nas.genome import Genome
 from nas.report.columns import text_columns
 from nas.report.front import (
     Front,
-    show_front,
 )
 from nas.report.front_columns import front_columns
 from nas.report.run_view import RunView
 from nas.store import Candidate
 from tests.recorded_run import CONFIRMED
 
-from .conftest import Printed, read
+from .conftest import read
 
 KEYS = {
     "run": str,
@@ -43,12 +42,6 @@ def example() -> RunView:
     return read(CONFIRMED)
 
 
-def shown(view: RunView, width: int | None = None) -> Printed:
-    printed = Printed(width)
-    show_front(printed.console, view)
-    return printed
-
-
 def cells(view: RunView) -> dict[str, list[str]]:
     found = text_columns(front_columns(view), view.members)
     return {column.header: list(column.cells) for column in found}
@@ -56,10 +49,6 @@ def cells(view: RunView) -> dict[str, list[str]]:
 
 def rows(view: RunView, **options: Any) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(Front(view).to_csv(**options))))
-
-
-def with_members(view: RunView, members: list[Candidate]) -> RunView:
-    return dataclasses.replace(view, mechanisms=tuple(members), members=tuple(members))
 
 
 def with_estimate(candidate: Candidate, **changes: Any) -> Candidate:
@@ -125,35 +114,6 @@ def test_trainings_are_a_table_with_task_part_and_metrics(example: RunView) -> N
     best = example.members[0]
     own = found[(found.id == best.digest) & (found.part == "search")]
     assert own.accuracy.mean() == pytest.approx(best.scores["accuracy"])
-
-
-def test_before_the_first_estimate_only_scores_are_shown(view: RunView) -> None:
-    early = with_members(
-        view,
-        [dataclasses.replace(m, estimate=None, trainings=m.trainings[:1]) for m in view.members],
-    )
-    row = rows(early)[0]
-    assert row["accuracy_estimate"] == row["accuracy_error"] == ""
-    assert float(row["accuracy_score"]) == early.members[0].scores["accuracy"]
-    assert cells(early)["accuracy %"][0] == f"{100 * early.members[0].scores['accuracy']:.1f}"
-    assert not {"score", "seeds", "p(front)"} & cells(early).keys()
-    assert "no estimate yet" in shown(early).text
-    assert not any(text.startswith("> ") for text in cells(early)["named"])
-
-
-def test_estimates_stand_beside_scores_seeds_and_p_front(view: RunView) -> None:
-    found = cells(view)
-    assert list(found)[:3] == ["id", "accuracy %", "score"]
-    for i, member in enumerate(view.members):
-        estimate, error = member.objectives["accuracy"], member.errors["accuracy"]
-        assert found["accuracy %"][i] == f"{100 * estimate:.1f} ± {100 * error:.1f}"
-        assert found["score"][i] == f"{100 * member.scores['accuracy']:.1f}"
-        assert found["seeds"][i] == str(len(member.trainings))
-        assert found["p(front)"][i] == f"{member.p:.2f}"
-    assert max(len(candidate.trainings) for candidate in view.candidates) == 2
-    narrow = next(row for row in shown(view, 90).lines if row.startswith("id ")).split()
-    assert "score" in narrow
-    assert not {"seeds", "p(front)"} & {*narrow}
 
 
 def test_a_mark_needs_a_lead_that_exceeds_the_errors(view: RunView) -> None:

@@ -3,36 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-import pytest
 
 from nas.common.objectives import as_costs
 from nas.common.pareto import dominates
 from nas.report.run_view import RunView, session_seconds
-from nas.store import find_proposal, open_run
-
-
-def test_view_agrees_with_the_store(view: RunView, recorded_run: Path) -> None:
-    with open_run(recorded_run) as run:
-        members = run.front()
-        assert [m.digest for m in view.members] == [m.digest for m in members]
-        assert [m.objectives for m in view.members] == [m.objectives for m in members]
-        assert view.counts == run.counts()
-        assert view.hypervolume == run.generations()[-1].hypervolume
-        for title in ("best", "knee", "cheapest"):
-            assert title in view.titles[find_proposal(run, title).digest]
-        (past,) = run.sessions()
-        evaluations = [training.evaluation for training in run.trainings()]
-    assert "best" in view.titles[view.members[0].digest]
-    assert sum(map(len, view.titles.values())) == 3
-    assert past.ended is not None
-    seconds = (past.ended - past.started).total_seconds()
-    assert view.wall_seconds == pytest.approx(seconds)
-    trained = sum(e.wall_seconds for e in evaluations)
-    assert view.busy == pytest.approx(min(1.0, trained / (seconds * past.session.workers)))
 
 
 def test_published_mechanisms_and_what_dominates_them(view: RunView) -> None:

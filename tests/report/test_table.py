@@ -7,9 +7,7 @@ import io
 from rich.console import Console
 from rich.text import Text
 
-from nas.report.table import TextColumn, cut, say, say_table, table_lines
-
-from .conftest import Printed
+from nas.report.table import TextColumn, say, say_table, table_lines
 
 COLUMNS = [
     TextColumn("id", ("ab12", "cd34")),
@@ -33,20 +31,6 @@ def test_columns_are_cut_then_left_out_by_rank() -> None:
     assert texts(30)[:2] == ["id     macs  formula", "ab12  1.2 M  Σ_heads softmax(…"]
     assert texts(20)[:2] == ["id     macs", "ab12  1.2 M"]
     assert texts(3)[1] == "ab12  1.2 M"
-
-
-def test_cut_counts_cells_not_characters() -> None:
-    assert cut("注意注意", 5) == "注意…"
-    assert cut("attention", 9) == "attention"
-
-
-def test_prose_wraps_on_a_terminal_and_is_plain_in_a_pipe() -> None:
-    pipe, terminal, prose = Printed(), Printed(40), "word " * 60 + "[bold]"
-    say_table(pipe.console, COLUMNS)
-    for printed in (pipe, terminal):
-        say(printed.console, prose)
-    assert pipe.lines == [*texts(None), prose]
-    assert max(map(len, terminal.lines)) <= 40
 
 
 def test_escapes_of_a_terminal_are_not_printed():

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.common.errors import RunError, SpaceError
+from nas.common.errors import RunError
 from nas.common.search_config import SearchConfig
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
@@ -237,19 +237,6 @@ def test_resume_accepts_moved_data_and_refuses_changed_data(
     ended = resume_search(folder, make_evaluator=tables(), data="imagefolder:/moved")
     assert ended.status == "finished"
     assert kit.recorded() == kit.recorded("whole")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [({"mechanisms": ["qana"]}, "mechanisms: qana"), ({"objectives": ["mac"]}, "no objective")],
-)
-def test_search_of_an_invalid_space_makes_no_folder(
-    kit: Any, begin: Any, changes: dict[str, Any], message: str
-) -> None:
-    space = SearchSpace.model_validate(kit.space.model_dump() | changes)
-    with pytest.raises(SpaceError, match=message):
-        begin(space=space)
-    assert not kit.root.exists()
 
 
 @pytest.mark.slow

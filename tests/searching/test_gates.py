@@ -137,21 +137,6 @@ def test_interrupted_references_leave_no_run(
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.slow
-def test_interrupted_search_is_resumed(
-    searched: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Interrupted, "left", 8)
-    ended = run_search(SPACE, gated(), CONFIG, make_evaluator=Interrupted, root=tmp_path)
-    assert ended.status == "interrupted"
-    monkeypatch.setattr(Interrupted, "left", 1000)
-    assert resume_search(ended.folder, make_evaluator=Interrupted).status == "finished"
-    with open_run(ended.folder) as run, open_run(searched[0].folder) as other:
-        assert len(run.trainings("reference")) == 6
-        assert run.setup == other.setup
-        assert [c.objectives for c in run.front()] == [c.objectives for c in other.front()]
-
-
 def test_limit_of_a_metric_of_a_gate_is_refused(tmp_path: Path) -> None:
     names = ["quality", "first.accuracy", "macs"]
     space = SPACE.asked(names, {"first.accuracy": 0.5})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +10,7 @@ import pytest
 from nas.common.errors import SpaceExhausted
 from nas.evaluation.trial import training_seed
 from nas.genome import ModelSizes
-from nas.searching.front_file import FRONT_FILE
-from nas.searching.listener import Evaluated, GenerationDone, Listener
+from nas.searching.listener import Evaluated, Listener
 from nas.searching.loop import LIKELY
 from nas.space import SearchSpace
 from nas.space.rules import validate
@@ -186,32 +184,6 @@ def test_weights_of_likely_members_and_files_of_the_user_are_kept(
     assert weights.pop(of_user) == b"of the user"
     assert {f"{key}.safetensors" for key in members} <= weights.keys()
     assert weights == {f"{key}.safetensors": key.encode() for key in likely}
-
-
-def test_event_is_sent_after_its_record_and_front_json_is_written_after_a_generation(
-    kit: Any, heard: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nas.searching.loop.FRONT_SECONDS", 0.0)
-    writer = kit.create(generations=2)
-    trained: list[int] = []
-    volumes: list[float] = []
-
-    def on_evaluation(event: Evaluated) -> None:
-        trained.append(event.generation)
-        with open_run(kit.root / "run") as run:
-            trainings = run.trainings(keys=[event.proposal.key])
-            assert trainings[event.repeat].evaluation == event.evaluation
-
-    def on_generation(event: GenerationDone) -> None:
-        answer = json.loads((kit.root / "run" / FRONT_FILE).read_text())
-        volumes.append(answer["hypervolume"])
-        assert [member["id"] for member in answer["members"]] == list(event.generation.front)
-        assert answer["hypervolume"] == event.generation.hypervolume
-
-    heard.on_evaluation, heard.on_generation = on_evaluation, on_generation
-    kit.search(writer, listener=heard)
-    assert trained == [0] * 8 + [1] * 8
-    assert len(volumes) == 2
 
 
 def test_space_without_any_mechanism_at_these_sizes_is_refused(kit: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
 import pytest
 
 from nas.genome import Genome, ModelSizes, Node
@@ -67,15 +66,3 @@ def test_genome_that_the_policy_forbids_is_rejected(kit: Any) -> None:
     rejected = kit.judge().propose(Attempt(raw, "crossover"), 0, 0)
     assert (rejected.verdict, rejected.key) == ("rejected", None)
     assert rejected.note.startswith(ILLEGAL)
-
-
-def test_first_generation_prefers_primitives_that_were_tried_least(kit: Any) -> None:
-    context, rng = kit.context(), np.random.default_rng(0)
-
-    def count(tried: dict[str, int]) -> int:
-        """Number of 40 neighbours with a GELU."""
-        drawn = [context.initial(rng, 0, tried).genome for _ in range(40)]
-        return sum(any(node.op == "gelu" for node in genome.nodes) for genome in drawn)
-
-    others = dict.fromkeys(context.operators.space.primitives, 1)
-    assert count({**others, "gelu": 0}) > 2 * count({**others, "gelu": 2})

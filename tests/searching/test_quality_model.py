@@ -188,32 +188,3 @@ def test_estimates_of_many_mechanisms_are_as_good_as_of_few(monkeypatch: Any) ->
     assert np.mean(nearer) < 0.8
     assert 0.72 <= np.mean(covered) <= 0.88
     assert np.mean(better) < 0.95
-
-
-def test_only_changed_estimates_are_reported(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first call reports all mechanisms; later calls, those that differ."""
-    monkeypatch.setattr("nas.searching.gaussian_process.MOST_CONDITIONED", 40)
-    rng = np.random.default_rng(0)
-    base = results(kit, [0.3 + 0.01 * float(rng.random()) for _ in range(12)])
-    told = [
-        replace(base[i % 12], number=i, key=f"{i:04x}", costs=(-float(rng.random()), float(i)))
-        for i in range(60)
-    ]
-    archive, reported, sizes = Archive((kit.accuracy, kit.macs)), {}, []
-    for begin, end in ((0, 40), *((i, i + 1) for i in range(40, 60))):
-        archive.tell(told[begin:end])
-        new, has_others = archive.new_posterior()
-        assert has_others == (begin > 0)
-        reported |= {e.key: (e.means, e.errors, e.is_member) for e in new}
-        whole = {
-            e.key: (e.means, e.errors, e.is_member)
-            for e in archive._estimates_of(range(len(archive.known)))
-        }
-        assert reported == whole
-        sizes.append(len(new))
-    assert sizes[0] == 40
-    assert min(sizes[1:]) < 30  # one that was told, and the front
-    archive.tell([replace(told[3], number=60, costs=None, is_repeat=True)])
-    new, has_others = archive.new_posterior()
-    assert not has_others
-    assert {e.key for e in new} == whole.keys() - {told[3].key}

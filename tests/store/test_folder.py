@@ -9,18 +9,7 @@ from pathlib import Path
 import pytest
 
 from nas.common.errors import RunError
-from nas.store import Document, create_run, find_run, list_runs, open_writer
-
-
-def test_create_run_names_by_date_space_and_seed(samples, tmp_path):
-    names = []
-    for space in ("quickstart", "quickstart", "quickstart", "my space/../ü"):
-        setup = samples.setup(space=Document.of(space, ""))
-        with create_run(tmp_path, setup, samples.session, clock=lambda: samples.now) as writer:
-            assert writer.run.folder.parent == tmp_path
-            names.append(writer.run.name)
-    ends = ["quickstart_s3", "quickstart_s3_2", "quickstart_s3_3", "my-space_s3"]
-    assert names == [f"2026-03-01_{end}" for end in ends]
+from nas.store import find_run, list_runs, open_writer
 
 
 def test_create_run_refuses_an_existing_name(new_run, tmp_path):
@@ -51,23 +40,6 @@ def test_create_run_by_several_processes_at_once(tmp_path):
     assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
 
 
-def test_list_runs_sorts_by_activity_and_returns_errors(new_run, samples, tmp_path):
-    first, second = new_run("first"), new_run("second")
-    first.close()
-    samples.fill(second, [(0.5, 1.0), (0.4, 2.0)])
-    damaged = tmp_path / "runs" / "damaged"
-    damaged.mkdir()
-    (damaged / "run.sqlite").write_bytes(b"no database" * 100)
-    (tmp_path / "runs" / ".new-run.1").mkdir()
-    (tmp_path / "runs" / "README.md").write_text("no run")
-    runs, problems = list_runs(tmp_path / "runs")
-    assert [(run.name, run.status) for run in runs] == [("first", "stopped"), ("second", "running")]
-    assert (runs[1].space, runs[1].task, runs[1].seed) == ("quickstart", "vit-cifar10", 3)
-    assert (runs[1].counts.evaluated, runs[1].generations_done) == (2, 0)
-    assert len(problems) == 1
-    assert "damaged" in str(problems[0])
-
-
 def test_latest_is_the_run_that_a_process_began_to_write_last(new_run, tmp_path):
     first = new_run("first")
     first.close()
@@ -78,22 +50,3 @@ def test_latest_is_the_run_that_a_process_began_to_write_last(new_run, tmp_path)
     assert [run.name for run in list_runs(tmp_path / "runs")[0]] == ["second", "first"]
     with pytest.raises(RunError, match="holds no run yet"):
         find_run("latest", tmp_path)
-
-
-def test_find_run_by_name_path_or_file(new_run, tmp_path, monkeypatch):
-    folder = new_run("one").run.folder
-    assert find_run("one", tmp_path / "runs") == folder
-    for source in (folder, f"{folder}/", folder / "run.sqlite"):
-        assert find_run(str(source), tmp_path / "elsewhere") == folder
-    monkeypatch.chdir(folder)
-    assert find_run(".").resolve() == folder.resolve()
-
-
-@pytest.mark.parametrize("source", ["", "on", "nowhere/at/all", "x" * 5000, "a\0b"])
-def test_find_run_refuses_an_unknown_run(new_run, tmp_path, source):
-    new_run("one")
-    match = r"there is no such run in .*the last ones: one"
-    with pytest.raises(RunError, match=match) as caught:
-        find_run(source, tmp_path / "runs")
-    assert len(str(caught.value)) < 500
-    assert ("did you mean 'one'" in str(caught.value)) == (source == "on")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from nas.common.errors import GenomeError
 from nas.genome.mechanisms import MECHANISMS
 from nas.surgery import factor, merge
 from tests.surgery.helpers import DIM, DOT, SOFTMAX, WIDTH, assert_same_blocks, built
@@ -71,23 +70,3 @@ def test_factoring_keeps_the_value_bias_if_rows_do_not_sum_to_one(genome: Build)
     restored = factor(merge(block), WIDTH)
     assert not restored.wo.bias.any()
     assert_same_blocks(block, restored)
-
-
-# Refusals
-
-
-@pytest.mark.parametrize(
-    ("what", "rank", "words"),
-    [
-        ("both", 5, r"factor: found rank 5; expected 2 or 4 or 6 or 8\."),
-        ("messages", 4, r"rank 4; expected 8,.*width of values"),
-    ],
-)
-def test_factoring_at_a_rank_without_a_label_is_refused(what: str, rank: int, words: str) -> None:
-    with pytest.raises(GenomeError, match=words):
-        factor(merge(built(MECHANISMS["mha"].genome), what), rank)
-
-
-def test_factoring_an_unmerged_block_is_refused() -> None:
-    with pytest.raises(GenomeError, match=r"neither patterns .* nor messages"):
-        factor(built(MECHANISMS["mha"].genome), WIDTH)

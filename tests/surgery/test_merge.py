@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from nas.common.errors import GenomeError
-from nas.compiler.interpreter import ReferenceAttention
 from nas.genome import PLACEMENTS, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space
@@ -82,16 +81,6 @@ def test_streams_without_projection_merge_too(
     assert_same_blocks(block, merge(block, what))
 
 
-WEIGHTED = (DOT, ("temperature", [0]), ("topk_filter", [1], {"k": 4}), ("softmax", [2]))
-
-
-def test_weights_of_other_operations_are_copied(genome: Build) -> None:
-    """Operands of add are sorted anew: operations are found again by their names."""
-    values = (("rms_norm", "v"), ("layer_norm", "v"), ("add", [5, 4]), ("weighted_sum", [3, 6]))
-    block = built(genome(*WEIGHTED, *values), qkv_bias=True)
-    assert_same_blocks(block, merge(block, "patterns"))
-
-
 def test_merging_keeps_window_and_placement(genome: Build) -> None:
     found = genome(DOT, *SOFTMAX, placement="first")
     block = built(replace(found, visibility=Visibility(window=2, global_tokens=1)))
@@ -156,63 +145,8 @@ def test_merged_row_without_visible_keys_gives_zero() -> None:
     assert not after.any()
 
 
-# Refusals
-
-
-def scored(*nodes: Any) -> tuple[Any, ...]:
-    """Return a graph whose queries and keys are the results of two nodes."""
-    after = (("scaled_dot_product", [0, 1]), ("softmax", [2]), ("weighted_sum", [3, "v"]))
-    return (*nodes, *after)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "flags", "what", "words"),
-    [
-        # Between queries and keys: positions, norms, neighbours.
-        (scored(("rope", "q"), ("rope", "k")), {}, "patterns", r"rope_0 stands .* the queries"),
-        ((("layer_norm", "k"), ("scaled_dot_product", ["q", 0]), ("softmax", [1]),
-          ("weighted_sum", [2, "v"])), {}, "patterns", "layer_norm_0 .* the keys"),
-        ((DOT, ("softmax", [0]), ("weighted_sum", [1, "k"])), {}, "patterns",
-         "merge, patterns: k is read by weighted_sum_2 too"),
-        # Weights that do not fit the new heads, and those that might change places.
-        ((DOT, ("temperature", [0]), ("temperature", [0]), ("add", [1, 2]), ("softmax", [3]),
-          ("weighted_sum", [4, "v"])), {}, "both", "two operations temperature have weights"),
-    ],
-)  # fmt: skip
-def test_operations_between_the_matrices_are_named(
-    genome: Build, nodes: Any, flags: dict[str, Any], what: str, words: str
-) -> None:
-    with pytest.raises(GenomeError, match=words):
-        merge(built(genome(*nodes, **flags)), what)
-
-
-@pytest.mark.parametrize("score", ["cosine", "qana"])
-def test_other_scores_and_sums_of_scores_are_refused(genome: Build, score: str) -> None:
-    with pytest.raises(GenomeError, match=rf"{score}_0 scores the pairs; expected one scaled_dot"):
-        merge(built(genome((score, "qk"), *SOFTMAX)))
-    both = (DOT, (score, "qk"), ("add", [0, 1]), ("softmax", [2]), ("weighted_sum", [3, "v"]))
-    with pytest.raises(GenomeError, match=r"scaled_dot_product_\d.* scores? the pairs"):
-        merge(built(genome(*both)), "patterns")
-
-
 def test_values_that_scores_read_merge_after_the_patterns() -> None:
     block = built(MECHANISMS["champion_control"].genome)
     with pytest.raises(GenomeError, match="v is read by scaled_dot_product_0 too"):
         merge(block, "messages")
     assert_same_blocks(block, merge(block))
-
-
-# What kind of block it is
-
-
-def test_merging_changes_neither_the_block_nor_its_kind() -> None:
-    block = built(MECHANISMS["gqa"].genome, reference=True).float().eval()
-    state = {k: v.clone() for k, v in block.state_dict().items()}
-    random = torch.random.get_rng_state()
-    merged = merge(block)
-    assert torch.equal(torch.random.get_rng_state(), random)
-    assert all(torch.equal(v, state[k]) for k, v in block.state_dict().items())
-    assert isinstance(merged, ReferenceAttention)
-    assert not merged.training
-    assert {p.dtype for p in merged.parameters()} == {torch.float32}
-    assert all(p.requires_grad for p in merged.parameters())

@@ -77,18 +77,6 @@ def test_where_without_a_match_is_refused(where: Any, words: str) -> None:
     assert not cores(encoder)
 
 
-def test_swapping_twice_is_refused() -> None:
-    encoder = model()
-    swap_attention(encoder, "qana", where=["layers.0.*"])
-    kept = cores(encoder)
-    with pytest.raises(
-        NasError, match=r"'layers\.0\.self_attn': it was swapped before and holds .*qan"
-    ):
-        swap_attention(encoder, "mha")
-    assert cores(encoder) == kept
-    assert len(swap_attention(encoder, "mha", where=["layers.[12].*"])) == 2
-
-
 def test_mode_dtype_and_gradients_are_those_of_the_model() -> None:
     encoder = model().double().eval()
     swap_attention(encoder, "qana")

@@ -16,7 +16,6 @@ from nas.evaluation.trial import Trial
 from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
 from nas.tasks.images import folder as images
-from nas.tasks.images.data import draw_two
 from nas.tasks.images.folder import read_images
 
 
@@ -160,27 +159,3 @@ def test_grey_images_of_any_depth_keep_their_range(tmp_path, name, pixels):
     loaded = images.decode(path, 8)
     assert loaded.shape == (3, 8, 8)
     assert np.abs(loaded.astype(float) - 255 * RAMP).max() <= 1
-
-
-BALANCED = np.repeat(np.arange(10), 100)
-
-
-def draw(labels, first, second, seed=0):
-    return draw_two(labels, first, second, np.random.default_rng(seed))
-
-
-def test_draw_two_parts_are_disjoint_balanced_and_of_the_requested_size():
-    first, second = draw(BALANCED, 333, 150)
-    assert (len(first), len(second)) == (333, 150)
-    assert not set(first) & set(second)
-    assert np.ptp(np.bincount(BALANCED[first])) <= 1
-    assert set(np.bincount(BALANCED[second])) == {15}
-    for part in (first, second):  # and so are their beginnings
-        assert set(np.bincount(BALANCED[part][:50])) == {5}
-
-
-def test_draw_two_puts_a_rare_class_into_both_parts():
-    labels = np.repeat([0, 1, 2], [500, 500, 4])
-    first, second = draw(labels, 300, 300)
-    assert (len(first), len(second)) == (300, 300)
-    assert np.bincount(labels[first])[2] == np.bincount(labels[second])[2] == 2

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.compiler import build_attention
-from nas.costs import attention_cost
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
 from tests.tensors import check_same, count, draw, with_gradients
@@ -117,20 +116,3 @@ def test_a_layer_has_the_parameters_of_the_authors_code(name: str, params: int) 
     assert block.wk.weight.shape == block.wv.weight.shape == (kv_heads * 16, 256)
     assert block.wo.weight.shape == (256, q_heads * 16)
     assert count(block) == 256 * 16 * (2 * q_heads + 2 * kv_heads) + 256 == params
-
-
-@pytest.mark.parametrize("heads", [8, 16])
-@pytest.mark.parametrize("name", FAMILY)
-def test_costs_are_those_of_the_papers_formulas(name: str, heads: int) -> None:
-    """S5: eq. 9 exactly for scores and aggregation; a layer adds its projections."""
-    dim, n = heads * WIDTH, 37
-    q_heads, kv_heads = FAMILY[name][heads]
-    maps = max(q_heads, kv_heads)
-    cost = attention_cost(MECHANISMS[name].genome, dim=dim, heads=heads, tokens=n)
-    standard = attention_cost(MECHANISMS["mha"].genome, dim=dim, heads=heads, tokens=n)
-    assert cost["attention_macs"] * heads == standard["attention_macs"] * maps
-    assert cost["attention_macs"] == 2 * maps * n**2 * WIDTH
-    projections = n * dim * WIDTH * (q_heads + 2 * kv_heads + maps)
-    assert cost["macs"] == projections + cost["attention_macs"]
-    assert cost["params"] == projections // n + dim
-    assert cost["kv_cache_bytes_per_token"] == 2 * (2 * kv_heads * WIDTH)

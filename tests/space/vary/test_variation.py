@@ -12,7 +12,6 @@ from nas.common.errors import SpaceError
 from nas.compiler import make_plan
 from nas.genome import ALL, Genome, Node, Placement, Rest
 from nas.genome.canonical import canonicalise, digest
-from nas.genome.mechanisms import MECHANISMS, NamedMechanism
 from nas.genome.primitives import get
 from nas.genome.types import infer
 from nas.space import SearchSpace, load_space
@@ -104,11 +103,6 @@ def test_every_choice_of_the_space_occurs(name: str, count: int) -> None:
     assert {g.placement for g in found} == set(space.placement)
 
 
-def test_primitives_that_the_policy_excludes_do_not_occur() -> None:
-    ops = {n.op for g in population("attention_v1", 1_000, seed=7) for n in g.nodes}
-    assert ops == set(load_space("attention_v1").primitives) - {"topk_filter"}
-
-
 def test_mutants_differ_from_their_parent_and_stay_near() -> None:
     _, _, variation = setup("attention_v2")
     rng = np.random.default_rng(9)
@@ -152,36 +146,11 @@ def test_a_custom_policy_is_obeyed() -> None:
         assert not validate(genome, policy), genome.to_json()
 
 
-def test_rare_valid_combinations_of_parameters_are_drawn() -> None:
-    space = load_space("quickstart")
-    rare = {"gate": ("none",) * 60 + ("learned",), "init": ("gate",)}
-    ops = {**space.primitives, "qana": rare}
-    found = operators(space.model_copy(update={"primitives": ops}))
-    rng = np.random.default_rng(14)
-    qanas = [n for _ in range(300) for n in found.sample(rng).nodes if n.op == "qana"]
-    assert qanas
-    assert all(n.params == (("gate", "learned"), ("init", "gate")) for n in qanas)
-    ops = {**ops, "qana": {"gate": ("none",), "init": ("gate",)}}
-    with pytest.raises(SpaceError, match="qana's parameters"):
-        operators(space.model_copy(update={"primitives": ops}))
-
-
 def test_a_space_without_legal_genomes_is_refused() -> None:
     space = load_space("quickstart")
     bare = {k: v for k, v in space.primitives.items() if k not in ("softmax", "sigmoid", "uniform")}
     with pytest.raises(SpaceError, match="normalize"):
         operators(space.model_copy(update={"primitives": bare}))
-
-
-def test_fixed_projections_of_a_space_are_kept() -> None:
-    """Canonical genomes have flags off for streams that nobody reads; mutants may read them."""
-    narrow = {"has_wq": (True,), "has_wk": (True,), "has_wv": (True,), "has_wo": (True,)}
-    space = changed("quickstart", projections=narrow)
-    variation, rng = operators(space), np.random.default_rng(13)
-    genome = variation.sample(rng)
-    for _ in range(500):
-        genome = canonicalise(variation.mutate(genome, rng)[0])
-        assert space.excludes(genome) is None, genome.to_json()
 
 
 def test_exactly_the_windows_of_the_space_occur() -> None:
@@ -244,18 +213,3 @@ def test_non_causal_parents_have_causal_children() -> None:
     children += [variation.crossover(LOOKS_AHEAD, other, rng)[0] for _ in range(30)]
     children += [variation.crossover(other, LOOKS_AHEAD, rng)[0] for _ in range(30)]
     assert not any(make_plan(g).unsafe for g in children)
-
-
-def test_a_causal_space_equals_causal_variation(monkeypatch: pytest.MonkeyPatch) -> None:
-    seer = NamedMechanism("seer", LOOKS_AHEAD, "none", "")
-    monkeypatch.setitem(MECHANISMS._members, "seer", seer)
-    free = changed("attention_v2", mechanisms=("mha", "seer"))
-    space = changed("attention_v2", mechanisms=("mha", "seer"), causal=True)
-    policy = load_policy(space.policy)
-    assert [m.name for m in seeds(free, policy)] == ["mha", "seer"]
-    assert [m.name for m in seeds(free, policy, is_causal=True)] == ["mha"]
-    assert [m.name for m in seeds(space, policy)] == ["mha"]
-    ours, theirs = Variation(space, policy), Variation(free, policy, is_causal=True)
-    for seed in range(20):
-        rngs = (np.random.default_rng(seed) for _ in range(2))
-        assert ours.sample(next(rngs)) == theirs.sample(next(rngs))
