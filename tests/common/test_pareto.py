@@ -1,4 +1,4 @@
-"""Dominance, fronts, knees and hypervolume against the plainest references."""
+"""Fronts and hypervolume against the plainest references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which plug-ins are sent to workers, and what a worker on a GPU says of its trainings."""
+"""Which plug-ins are refused, and what a worker on a GPU says of its trainings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An evaluation survives JSON and processes, and refuses what no evaluation holds."""
+"""An evaluation survives JSON and processes; which trainings are repeated."""
 
 import json
 import pickle

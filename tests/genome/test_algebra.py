@@ -90,6 +90,23 @@ def test_means_of_whole_tokens_are_means_of_heads(genome: Build, after: Any) -> 
     assert digest(few) != digest(projected)
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        (*MEAN, ("layer_norm", [1])),
+        (*MEAN, ("linear", [1])),
+        (*MEAN, ("rope", [1])),
+        (*MEAN, ("output_gate", [1], {"per": "head"})),
+        (("forget_gate", "v"), ("scan", ["v", 0])),
+        (("constant_gate", "v"), ("scan", ["v", 0])),
+        (("feature_gate", "v", {"form": "exponential"}), ("scan", ["v", 0])),
+    ],
+)
+def test_operations_on_single_heads_differ(genome: Build, nodes: Any) -> None:
+    forms = [genome(*nodes, has_wv=False, raw=raw) for raw in ("slice", "shared")]
+    assert digest(forms[0]) != digest(forms[1])
+
+
 ZERO: Final = (("distance", "qk"), ("relu_squared", [0]), ("weighted_sum", [1, "v"]))
 
 

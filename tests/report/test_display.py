@@ -1,4 +1,4 @@
-"""The live display of a search: lines in a pipe, a bar and a table on a terminal."""
+"""The live display of a search: lines in a pipe, and when it is live."""
 
 from __future__ import annotations
 

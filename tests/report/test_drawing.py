@@ -1,4 +1,4 @@
-"""The graph as text: every operand's rail meets its node, whatever the graph."""
+"""The graph as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nas show`: one genome from all sides, as text and as JSON."""
+"""`nas show`: a member of a run with its results and ancestors."""
 
 from __future__ import annotations
 

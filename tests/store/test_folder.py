@@ -19,12 +19,23 @@ def test_create_run_refuses_an_existing_name(new_run, tmp_path):
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["mine"]
 
 
+def test_create_run_names_by_date_space_and_seed(samples, tmp_path):
+    names = []
+    for space in ("quickstart", "quickstart", "quickstart", "my space/../ü"):
+        setup = samples.setup(space=Document.of(space, ""))
+        with create_run(tmp_path, setup, samples.session, clock=lambda: samples.now) as writer:
+            assert writer.run.folder.parent == tmp_path
+            names.append(writer.run.name)
+    ends = ["quickstart_s3", "quickstart_s3_2", "quickstart_s3_3", "my-space_s3"]
+    assert names == [f"2026-03-01_{end}" for end in ends]
+
+
 RACE = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from conftest import Samples
-from nas.store import create_run
+from nas.store import Document, create_run
 samples = Samples()
 for _ in range(5):
     with create_run(Path(sys.argv[2]), samples.setup(), samples.session) as writer:

@@ -1,4 +1,4 @@
-"""Patterns and messages as mechanisms: what they compute, and what they cost (section 3)."""
+"""Patterns and messages as mechanisms: what they compute (section 3)."""
 
 from __future__ import annotations
 
