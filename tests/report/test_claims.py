@@ -33,9 +33,8 @@ def test_page_colours_a_difference_by_its_side(example: RunView, seed: int) -> N
     view = fail(view, failing, 0)
     (table,) = confirmations([view])
     keys = {address(view.name, c.digest): key for key, c in view.trained.items()}
-    shown = {
-        keys[row["address"]]: lead[0] for row in table["rows"] for lead in row["leads"] if lead
-    }
+    leads = {keys[row["address"]]: row["parts"][0] for row in table["rows"]}
+    shown = {key: verdict for key, (verdict, drawn, _) in leads.items() if drawn}
     scores: dict[str, Any] = {key: [0.36 + g for g in own] for key, own in gains.items()}
     scores[failing] = [None]
     scores["mha"] = [0.36] * max(map(len, gains.values()))

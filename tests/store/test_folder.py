@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nas.common.errors import RunError
-from nas.store import find_run, list_runs, open_writer
+from nas.store import Document, create_run, find_run, list_runs, open_writer
 
 
 def test_create_run_refuses_an_existing_name(new_run, tmp_path):
@@ -35,7 +35,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from conftest import Samples
-from nas.store import Document, create_run
+from nas.store import create_run
 samples = Samples()
 for _ in range(5):
     with create_run(Path(sys.argv[2]), samples.setup(), samples.session) as writer:
