@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
@@ -36,13 +37,12 @@ from nas.training.candidate import (
 from nas.training.cuda_graphs import graphs_on
 from nas.training.hardware import (
     Meter,
-    check_device,
     hardware_name,
     is_out_of_memory,
     keep_freed_memory,
     resolve_precision,
+    training_settings,
 )
-from nas.training.isolation import bounded_output, isolated_torch_state
 from nas.training.loop import TimeIsUp, TrainingLoop
 from nas.training.steps import Diverged
 from nas.training.user_module import UserModule
@@ -95,20 +95,14 @@ def train_candidate(
     Args:
         device: the torch device, "cpu" or "cuda".
         time_limit: longest duration in seconds, checked between steps; None for no limit.
-
-    Raises:
-        DeviceError: the device is missing.
     """
-    torch_device = check_device(device)
+    torch_device = torch.device(device)
     keep_freed_memory()
     meter = Meter(torch_device)
     progress = _Progress()
     try:
-        with isolated_torch_state() as changed, bounded_output():
+        with training_settings(), redirect_stdout(sys.stderr):
             _train(trial, task, data, meter, time_limit, progress)
-        if changed:
-            names = ", ".join(changed)
-            raise RuntimeError(f"the candidate changed torch's global state: {names}")
     except Exception as error:
         progress.status = "failed"
         progress.reason, progress.error = _explain(error)
@@ -141,10 +135,8 @@ def train_guarded(
 ) -> Evaluation:
     """Call a training function, in a new process if the mechanism is a user's own torch module.
 
-    Every exception, also ``SystemExit`` and ``KeyboardInterrupt``, becomes a failed evaluation.
-
-    Raises:
-        DeviceError: the device is missing.
+    Every other exception than DeviceError, also ``SystemExit`` and ``KeyboardInterrupt``, becomes a
+    failed evaluation.
     """
     start, options = time.monotonic(), {"device": device, "time_limit": time_limit}
     reason: Reason
@@ -193,16 +185,12 @@ def _train_on_share(
 
 
 def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
-    """Measure unit times of operations under the conditions of a task, to predict ``time_ms``.
-
-    Raises:
-        DeviceError: the device is missing.
-    """
+    """Measure unit times of operations under the conditions of a task, to predict ``time_ms``."""
     from nas.costs.timing import calibrate
 
     model = task.main
-    precision = resolve_precision(model.precision, check_device(device), model.width)
-    with isolated_torch_state():
+    precision = resolve_precision(model.precision, torch.device(device), model.width)
+    with training_settings():
         calibration: Mapping[str, Any] = calibrate(
             model.sizes,
             batch=model.batch_size,

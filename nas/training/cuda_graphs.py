@@ -1,4 +1,4 @@
-"""Run repeated steps eagerly or as a CUDA graph, which replays all operations in one call.
+"""Run training steps eagerly or as a CUDA graph, which replays all operations in one call.
 
 A training step of a small model has some hundred operations. The GPU runs each of them in less time
 than Python needs to launch it. A CUDA graph launches all operations at once. A graph is captured
@@ -28,7 +28,8 @@ import torch
 from torch import Tensor, nn
 
 from nas.common.captures import CudaGraphs
-from nas.training.steps import Work
+from nas.common.text import first_line
+from nas.training.steps import TrainStep
 
 STEPS_AHEAD: Final = 64
 """Steps that Python may launch before it waits for the GPU and checks the time limit again."""
@@ -42,7 +43,7 @@ def graphs_on(device: torch.device) -> CudaGraphs | None:
 
 
 class Steps:
-    """A training or evaluation step that is repeated, as a CUDA graph if possible.
+    """A training step that is repeated, as a CUDA graph if possible.
 
     The graph is captured when the first whole batch, of ``size`` examples, is run. ``execution``
     says how the steps run: "cuda graph", "cpu, eager", or "cuda, eager" with the reason why there
@@ -52,7 +53,7 @@ class Steps:
         graphs: captures the step; None runs each step eagerly.
     """
 
-    def __init__(self, work: Work, size: int, graphs: CudaGraphs | None) -> None:
+    def __init__(self, work: TrainStep, size: int, graphs: CudaGraphs | None) -> None:
         self.work, self.size, self._graphs = work, size, graphs
         self._replay: Callable[[], None] | None = None
         self._chosen: Tensor | None = None
@@ -90,8 +91,11 @@ class Steps:
                 self._replay = graphs.capture(lambda: work(static))
                 self._gradients = [(w, w.grad) for w in work.model.parameters()]
                 self.execution = "cuda graph"
-            except Exception as error:  # an error of the work itself is raised again in eager mode
-                reason = reason_of(error)
+            except Exception as last:  # an error of the work itself is raised again in eager mode
+                error: BaseException = last
+                while error.__context__ is not None:
+                    error = error.__context__
+                reason = f"{type(error).__name__}: {first_line(error)}"[:MAX_REASON]
                 self.execution = f"{work.device.type}, eager: capture failed ({reason})"
 
 
@@ -112,14 +116,6 @@ def _replaced(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return sorted(
         name for name in before | after if not is_same(before.get(name, ...), after.get(name, ...))
     )
-
-
-def reason_of(error: BaseException) -> str:
-    """Return a line on the first exception in the chain that led to ``error``."""
-    while error.__context__ is not None:
-        error = error.__context__
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:MAX_REASON]
 
 
 def wait_on(device: torch.device) -> None:

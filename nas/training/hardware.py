@@ -1,4 +1,4 @@
-"""Check devices, choose the precision, keep freed memory, and measure time and peak memory."""
+"""Check GPUs, prepare a process for trainings, and measure time and peak memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import ctypes
 import resource
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -16,6 +17,7 @@ import torch
 from nas.common.errors import DeviceError
 from nas.common.processor import multiplies_in_bfloat16, processor_name
 from nas.common.text import first_line, plural
+from nas.costs.timing.measuring import one_thread
 
 M_TRIM_THRESHOLD: Final = -1  # from malloc.h
 M_MMAP_MAX: Final = -4
@@ -54,40 +56,38 @@ def check_computes(device: torch.device) -> None:
         ) from error
 
 
-def check_device(name: str) -> torch.device:
-    """Return the device "cpu", "cuda" or "cuda:<index>"; raise DeviceError if there is none."""
+@contextmanager
+def training_settings() -> Iterator[None]:
+    """Run a block with one thread, with gradients and without cuDNN's attention.
+
+    With one thread, workers do not compete for cores and the order of sums is fixed. Attention by
+    cuDNN, which torch prefers in bfloat16 on GPUs from the H100 on, plans each new shape for half a
+    second, and some gradients of masked attention are not finite (pytorch #196678).
+    """
+    before = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    torch.backends.cuda.enable_cudnn_sdp(False)
     try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = torch.device("meta")
-    if device.type not in ("cpu", "cuda"):
-        raise DeviceError(f"device {name!r} is not known here; expected cpu, cuda or cuda:<index>.")
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device.type == "cuda" and (device.index or 0) >= count:
-        raise DeviceError(
-            f"device {name!r} was asked for and PyTorch sees {count or 'no'} GPUs here; "
-            "use --gpus-per-worker 0 to train on processor cores."
-        )
-    return device
+        with one_thread(), torch.inference_mode(mode=False), torch.enable_grad():
+            yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 def resolve_precision(
     precision: Literal["auto", "bfloat16", "float32"], device: torch.device, width: int
 ) -> Literal["bfloat16", "float32"]:
-    """Return the precision of a training.
+    """Return the precision of a training, see the field ``precision`` of ``ModelTask``.
 
-    ``auto`` becomes bfloat16 if the device has instructions that multiply bfloat16 numbers, and
-    float32 otherwise. On a GPU it is also float32 for a model narrower than ``BFLOAT16_WIDTH``:
-    there the time of a step depends on its number of kernels, and bfloat16 adds a third, because
-    each weight and each gradient is converted.
+    In a model narrower than ``BFLOAT16_WIDTH``, the time of a step on a GPU depends on its number
+    of kernels. Mixed precision adds a third, because each weight and gradient is converted.
     """
     if precision != "auto":
         return precision
-    if device.type == "cuda":
-        is_wide = width >= BFLOAT16_WIDTH
-        is_fast = is_wide and bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    else:
+    if device.type == "cpu":
         is_fast = multiplies_in_bfloat16()
+    else:
+        is_wide = width >= BFLOAT16_WIDTH
+        is_fast = is_wide and torch.cuda.is_bf16_supported(including_emulation=False)
     return "bfloat16" if is_fast else "float32"
 
 
@@ -131,10 +131,10 @@ def _configured_libc() -> Any:
 
 
 class Meter:
-    """Measures time and peak memory since its creation.
+    """Measures wall time, processor time of all threads, and peak memory since its creation.
 
-    If the device is a GPU, the memory is what torch has allocated on this GPU. Otherwise it is the
-    memory of the whole process, including libraries and memory kept from earlier trainings.
+    The memory is what torch has allocated on a GPU. For a CPU it is that of the whole process,
+    including libraries and memory kept from earlier trainings.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -153,7 +153,7 @@ class Meter:
 
     @property
     def core_seconds(self) -> float:
-        """Processor time of all threads in seconds."""
+        """Processor time in seconds."""
         return time.process_time() - self._core
 
     @property

@@ -8,7 +8,7 @@ stop it after any report.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -63,18 +63,16 @@ class TrainingLoop:
         train, held_out = (
             prepared(task, data, side, device, dtype) for side in ("train", "validation")
         )
-        model.to(device)
+        self._model = model.to(device)
         num_steps = task.epochs * math.ceil(task.epoch_size(data) / task.batch_size)
         optimizer = ScheduledOptimizer(model, task, num_steps)
         self._train_step = TrainStep(model, task, train, precision, device, optimizer)
         self._eval_step = EvalStep(model, task, held_out, precision, device)
         self._train_steps = Steps(self._train_step, task.batch_size, graphs)
-        # An epoch evaluates few batches: a capture with its warm-ups would take longer than they.
-        self._eval_steps = Steps(self._eval_step, _eval_batch(task, device), None)
 
     @property
     def execution(self) -> str:
-        """How the training steps ran: as a "cuda graph", or eagerly and why."""
+        """How the training steps ran, see ``Steps``."""
         return self._train_steps.execution
 
     def reports(self, order_seed: int) -> Iterator[Report]:
@@ -87,18 +85,21 @@ class TrainingLoop:
         task, data = self._task, self._data
         rng = torch.Generator().manual_seed(order_seed)
         for epoch in range(1, task.epochs + 1):
-            self._repeat(self._train_steps, task.order(data, epoch, rng))
+            self._model.train()
+            self._repeat(self._train_steps, task.order(data, epoch, rng), task.batch_size)
             loss = self._train_step.mean_loss()
-            self._repeat(self._eval_steps, torch.arange(task.num_eval_examples(data, epoch)))
+            self._model.eval()
+            held_out = torch.arange(task.num_eval_examples(data, epoch))
+            # In eager mode, because an epoch evaluates few batches.
+            self._repeat(self._eval_step, held_out, _eval_batch(task, self._device))
             yield Report(epoch, loss, self._eval_step.metrics(), self._meter.core_seconds)
 
-    def _repeat(self, steps: Steps, chosen: Tensor) -> None:
-        """Run a step on each batch of the examples ``chosen``; raises as ``reports``."""
-        steps.work.model.train(steps.work.is_training)
-        for number, batch in enumerate(torch.split(chosen.to(self._device), steps.size), 1):
+    def _repeat(self, step: Callable[[Tensor], None], chosen: Tensor, size: int) -> None:
+        """Run a step on batches of the examples ``chosen``; raise TimeIsUp at the time limit."""
+        for number, batch in enumerate(torch.split(chosen.to(self._device), size), 1):
             if self._time_limit is not None and self._meter.elapsed > self._time_limit:
                 raise TimeIsUp(f"stopped after its time limit of {self._time_limit:g} s")
-            steps(batch)
+            step(batch)
             if number % STEPS_AHEAD == 0:
                 wait_on(self._device)
 

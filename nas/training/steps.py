@@ -1,4 +1,4 @@
-"""The two repeated steps of a training: a training step, and an evaluation step.
+"""The two repeated steps of a training: a training step, and an evaluation step on a batch.
 
 Sums of losses and metrics stay in tensors on the device, so that Python waits for them only at
 the end of an epoch.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +30,6 @@ class TrainStep:
     On a GPU, where Python would wait for a loss, only ``mean_loss`` checks it, once an epoch.
     """
 
-    is_training: ClassVar[bool] = True
-
     model: nn.Module
     task: ModelTask
     examples: Examples
@@ -46,8 +44,6 @@ class TrainStep:
 
     def __call__(self, chosen: Tensor) -> None:
         """Compute the gradients of the mean loss of the examples ``chosen``, indices (b,).
-
-        A CUDA graph may contain this method.
 
         Raises:
             Diverged: the loss is not finite, and ``checks_loss`` is set.
@@ -65,7 +61,7 @@ class TrainStep:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.task.clip, foreach=True)
 
     def finish(self) -> None:
-        """Update the weights; a CUDA graph never contains this method."""
+        """Update the weights; a CUDA graph contains a call, but never this method."""
         self.optimizer.step()
 
     def mean_loss(self) -> float:
@@ -79,8 +75,6 @@ class TrainStep:
 @dataclass
 class EvalStep:
     """An evaluation step: a call adds the results of ``task.tally`` to ``totals``."""
-
-    is_training: ClassVar[bool] = False
 
     model: nn.Module
     task: ModelTask
@@ -98,9 +92,6 @@ class EvalStep:
         with mixed(self.device, self.precision):
             self.totals += self.task.tally(self.model, self.examples.batch(chosen))
 
-    def finish(self) -> None:
-        """Do nothing: an evaluation changes no weights."""
-
     def metrics(self) -> dict[str, float]:
         """Return the metrics since the last call; raise Diverged if one is not finite."""
         metrics = self.task.score(self.totals.tolist())
@@ -109,9 +100,6 @@ class EvalStep:
             if not math.isfinite(value):
                 raise Diverged(f"on validation examples, {name} is {value}")
         return metrics
-
-
-Work: TypeAlias = TrainStep | EvalStep
 
 
 def mixed(device: torch.device, precision: str) -> torch.autocast:

@@ -17,9 +17,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Final
 
@@ -27,12 +24,10 @@ from torch import Tensor, nn
 
 from nas.common.config import near
 from nas.common.errors import ConfigError
-from nas.common.text import first_line
 from nas.compiler.masks import visible_keys
 from nas.training.user_module import UserModule
 
 MASKS: Final = frozenset({"mask", "attn_mask", "key_padding_mask", "is_causal"})
-SIGNATURES: Final = "forward(x), forward(x, mask=None) or as nas.build_attention's module"
 
 
 class UserAttention(nn.Module):
@@ -78,17 +73,16 @@ def load_class(module: UserModule) -> type[nn.Module]:
     """Execute the text of a user's file, and return the class.
 
     Raises:
-        ConfigError: executing the file failed, or it has no such torch module.
+        ConfigError: the file has no such torch module.
     """
     scope = ModuleType(f"nas_user_module_{module.digest}")
     scope.__file__ = module.path
     sys.modules[scope.__name__] = scope  # dataclasses and pickle look up the module of a class
-    with failures_of(module, "executing the file", "a file that python can import"):
-        exec(compile(module.text, module.path, "exec", dont_inherit=True), vars(scope))  # noqa: S102 - the user names this file to have it executed
+    exec(compile(module.text, module.path, "exec", dont_inherit=True), vars(scope))  # noqa: S102 - the user names this file to have it executed
     classes = {
         name: value
         for name, value in vars(scope).items()
-        if isinstance(value, type) and issubclass(value, nn.Module) and value is not nn.Module
+        if isinstance(value, type) and issubclass(value, nn.Module)
     }
     if module.class_name not in classes:
         hint, known = near(module.class_name, classes), ", ".join(classes) or "none"
@@ -97,20 +91,3 @@ def load_class(module: UserModule) -> type[nn.Module]:
             "a class that inherits torch.nn.Module."
         )
     return classes[module.class_name]
-
-
-@contextmanager
-def failures_of(module: UserModule, action: str, expected: str) -> Iterator[None]:
-    """Raise ConfigError with one sentence if the user's code in this block raises an exception."""
-    try:
-        yield
-    except ConfigError:
-        raise
-    except BaseException as error:
-        calls = traceback.extract_tb(error.__traceback__)
-        numbers = [call.lineno for call in calls if call.filename == module.path]
-        where = f" in line {numbers[-1]}" if numbers else ""
-        raise ConfigError(
-            f"{module}: {action} raised {type(error).__name__}{where}: {first_line(error)}; "
-            f"expected {expected}."
-        ) from error

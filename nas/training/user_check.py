@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from nas.common.errors import ConfigError
+from nas.common.text import first_line
 from nas.costs.timing.measuring import measured_ms
 from nas.genome import ModelSizes
 from nas.tasks.layers import seeded
 from nas.training.candidate import TOLERANCE, Constant, Leak, probe
-from nas.training.isolation import isolated_torch_state
-from nas.training.user_attention import SIGNATURES, UserAttention, failures_of, load_class
+from nas.training.user_attention import UserAttention, load_class
 from nas.training.user_module import UserModule
 from nas.training.user_process import ProcessEnded, call_in_process
 
 CHECK_SECONDS: Final = 300.0
 
-
-def _attention(
-    query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any
-) -> int:
-    *rows, width = query  # shapes of the operands: (batch, heads, tokens, width)
-    return 2 * math.prod(rows) * key[-2] * (width + value[-1])
-
-
 # FLOPs of operations that torch's counter leaves out: since torch 2.14, fused attention on CPUs.
 UNCOUNTED: Final[dict[Any, Any]] = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (
+        lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value)  # type: ignore[no-untyped-call]
+    )
 }
 
 
@@ -53,8 +47,8 @@ def check_user_module(
         ConfigError: code of the file raised an exception, ended its process, or took too long; the
             class, its signatures or its output are not as ``nas.training.user_attention``
             describes; the output is not finite, random in evaluation, constant, or depends on other
-            examples or hidden tokens; the module cannot be differentiated or copied; or a call
-            changed its input, torch's settings or the state of torch's random generator.
+            examples or hidden tokens; or the module cannot be differentiated or copied, or seeds
+            torch's random generator.
     """
     _ask(_check, module, sizes, is_causal, is_padded, time_limit=time_limit)
 
@@ -79,14 +73,45 @@ def module_ms(module: UserModule, sizes: ModelSizes) -> float:
 def _ask(
     function: Callable[..., Any],
     module: UserModule,
+    sizes: ModelSizes,
     *arguments: Any,
     time_limit: float | None = CHECK_SECONDS,
 ) -> Any:
-    """Return ``function(module, *arguments)``, called in a new process."""
+    """Return ``function(module, sizes, *arguments)``, called in a new process.
+
+    Raises:
+        ConfigError: a sentence on what the module does wrong.
+    """
     try:
-        return call_in_process(function, module, *arguments, time_limit=time_limit)
+        call = _call, function, module, sizes, *arguments
+        return call_in_process(*call, time_limit=time_limit)
     except ProcessEnded as error:
         raise ConfigError(f"{module}: {error}; expected a module that can be called.") from None
+
+
+def _call(
+    function: Callable[..., Any], module: UserModule, sizes: ModelSizes, *arguments: Any
+) -> Any:
+    try:
+        return function(module, sizes, *arguments)
+    except ConfigError:
+        raise
+    except (Constant, Leak) as error:
+        raise ConfigError(f"{module}: {error}.") from None
+    except BaseException as error:
+        calls = traceback.extract_tb(error.__traceback__)
+        numbers = [call.lineno for call in calls if call.filename == module.path]
+        where = f" in line {numbers[-1]}" if numbers else ""
+        raise ConfigError(
+            f"{module}: {type(error).__name__}{where}: {first_line(error)}; expected that "
+            f"{module.class_name}({sizes.dim}, {sizes.heads}) maps x of shape (b, {sizes.tokens}, "
+            f"{sizes.dim}) to the same shape by forward(x), forward(x, mask=None) or as "
+            "nas.build_attention's module."
+        ) from None
+
+
+def _build(module: UserModule, sizes: ModelSizes) -> UserAttention:
+    return UserAttention(module, load_class(module), sizes.dim, sizes.heads)
 
 
 def _costs(module: UserModule, sizes: ModelSizes, is_causal: bool) -> dict[str, float]:
@@ -104,56 +129,37 @@ def _ms(module: UserModule, sizes: ModelSizes) -> float:
     return measured_ms(_build(module, sizes), sizes)
 
 
-def _build(module: UserModule, sizes: ModelSizes) -> UserAttention:
-    user_class = load_class(module)
-    expected = f"a constructor {module.class_name}(dim, heads) that accepts these sizes"
-    with failures_of(module, f"{module.class_name}({sizes.dim}, {sizes.heads})", expected):
-        return UserAttention(module, user_class, sizes.dim, sizes.heads)
-
-
 def _check(module: UserModule, sizes: ModelSizes, is_causal: bool, is_padded: bool) -> None:
     states = []
-    with isolated_torch_state() as changed:
-        for seed in (1, 2):
-            with seeded(seed):
-                block = _build(module, sizes)
-                _check_output(module, block, sizes, {"is_causal": True} if is_causal else {})
-                states.append(torch.get_rng_state())
-        expected = "a module that copy.deepcopy can copy"
-        with failures_of(module, "a copy with other weights", expected), seeded(0):
-            try:
-                probe(block, sizes, is_causal=is_causal)
-            except (Constant, Leak) as error:
-                raise ConfigError(f"{module}: {error}.") from None
-        if is_padded:
-            _check_padding(module, block, sizes)
-    if changed:
-        raise ConfigError(
-            f"{module}: changed torch's global state ({', '.join(changed)}); expected a module "
-            "that leaves it as it is."
-        )
+    for seed in (1, 2):
+        with seeded(seed):
+            block = _build(module, sizes)
+            _check_output(module, block, sizes, {"is_causal": True} if is_causal else {})
+            states.append(torch.get_rng_state())
     if torch.equal(*states):
         raise ConfigError(
             f"{module}: seeds torch's random generator; expected a module that draws from it as it "
             "is, so that trainings are paired by their seeds."
         )
+    with seeded(0):
+        probe(block, sizes, is_causal=is_causal)
+        if is_padded:
+            _check_padding(module, block, sizes)
 
 
 def _check_output(
     module: UserModule, block: UserAttention, sizes: ModelSizes, options: dict[str, Any]
 ) -> None:
     """Call a block twice in evaluation, and once in training with a backward pass."""
-    x = torch.randn(2, sizes.tokens, sizes.dim)
-    leaf = x.clone().requires_grad_()
-    tokens = leaf * 1  # may be changed in place
+    x = torch.randn(2, sizes.tokens, sizes.dim, requires_grad=True)
     block.eval()
-    out, again = (_output(module, block, tokens, options) for _ in range(2))
-    with failures_of(module, "a forward and backward pass", "a differentiable output"):
-        trained = block.train()(tokens, **options)
-        torch.autograd.grad(trained.sum(), [leaf, *block.parameters()], allow_unused=True)
-    block.eval()
-    if not torch.equal(x, tokens):
-        raise ConfigError(f"{module}: forward changes its input in place; expected it unchanged.")
+    out, again = block(x, **options), block(x, **options)
+    expected = f"expected torch.float32 of shape {tuple(x.shape)}, that of its input"
+    if not isinstance(out, Tensor):
+        raise ConfigError(f"{module}: forward returned a {type(out).__name__}; {expected}.")
+    if out.shape != x.shape or out.dtype != x.dtype:
+        found = f"{out.dtype} of shape {tuple(out.shape)}"
+        raise ConfigError(f"{module}: forward returned {found}; {expected}.")
     if not out.isfinite().all():
         raise ConfigError(
             f"{module}: the output for random tokens contains NaN or infinity; expected finite "
@@ -164,6 +170,9 @@ def _check_output(
             f"{module}: two calls on one input in evaluation mode gave two outputs; expected one, "
             "for example dropout that depends on self.training."
         )
+    trained = block.train()(x, **options)
+    torch.autograd.grad(trained.sum(), [x, *block.parameters()], allow_unused=True)
+    block.eval()
 
 
 @torch.no_grad()
@@ -172,23 +181,8 @@ def _check_padding(module: UserModule, block: UserAttention, sizes: ModelSizes) 
     x, padding = torch.randn(2, sizes.tokens, sizes.dim), torch.zeros(2, sizes.tokens).bool()
     padding[0, -1] = True
     changed = torch.where(padding[..., None], torch.randn_like(x), x)
-    out, other = (_output(module, block, t, {"key_padding_mask": padding}) for t in (x, changed))
+    out, other = (block(tokens, key_padding_mask=padding) for tokens in (x, changed))
     if (out - other)[~padding].abs().max() > TOLERANCE * out.abs().max():
         raise ConfigError(
             f"{module}: the output for a token depends on padding, which the mask hides."
         )
-
-
-@torch.no_grad()
-def _output(module: UserModule, block: UserAttention, x: Tensor, options: dict[str, Any]) -> Tensor:
-    """Return the output of a call; raise ConfigError if it has another type, shape or dtype."""
-    with failures_of(module, f"forward(x), x of shape {tuple(x.shape)},", SIGNATURES):
-        out: Any = block(x, **options)
-    shape = f"expected torch.float32 of shape {tuple(x.shape)}, that of its input"
-    if not isinstance(out, Tensor):
-        raise ConfigError(f"{module}: forward returned a {type(out).__name__}; {shape}.")
-    if out.shape != x.shape or out.dtype != x.dtype:
-        raise ConfigError(
-            f"{module}: forward returned {out.dtype} of shape {tuple(out.shape)}; {shape}."
-        )
-    return out

@@ -42,7 +42,7 @@ class UserModule:
 
     @property
     def key(self) -> str:
-        """The identity of the module in trainings: its digest, as sizes do not change the text."""
+        """The identity of the module in trainings, its digest."""
         return self.digest
 
     def to_dict(self) -> dict[str, Any]:

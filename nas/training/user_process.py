@@ -23,10 +23,8 @@ from typing import Any, Final, NoReturn
 from nas.common.errors import NasError
 from nas.common.text import first_line
 from nas.training.hardware import is_out_of_memory
-from nas.training.isolation import bounded_output
 
 _SERVE: Final = "import sys, nas.training.user_process as p; p.serve(int(sys.argv[1]))"
-_THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class ProcessEnded(Exception):  # noqa: N818 - an outcome, not a fault
@@ -52,8 +50,8 @@ def call_in_process(function: Callable[..., Any], *arguments: Any, time_limit: f
     """
     helper, connection = _helper()
     try:
-        connection.send(sys.path)  # a plug-in may have added a folder
-        connection.send_bytes(pickle.dumps((function, arguments, time_limit)))
+        connection.send((sys.path, time_limit))  # a plug-in may have added a folder
+        connection.send_bytes(pickle.dumps((function, arguments)))
         reason, answer = pickle.loads(connection.recv_bytes())  # noqa: S301 - from our own process
     except BaseException as error:  # an interrupt, or the helper was lost
         _end(helper)
@@ -70,13 +68,12 @@ def call_in_process(function: Callable[..., Any], *arguments: Any, time_limit: f
 @cache
 def _helper() -> tuple[subprocess.Popen[bytes], Connection]:
     connection, theirs = Pipe()
-    threads = dict.fromkeys(_THREADS, "1")
     with theirs:
         helper = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-P", "-c", _SERVE, str(theirs.fileno())],
-            env={**os.environ, **threads, "PYTHONPATH": os.pathsep.join(sys.path)},
+            [sys.executable, "-P", "-u", "-c", _SERVE, str(theirs.fileno())],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=sys.__stderr__,
             pass_fds=[theirs.fileno()],
             start_new_session=True,  # the caller handles an interrupt
         )
@@ -98,23 +95,20 @@ def serve(descriptor: int) -> None:
     connection = Connection(descriptor)
     with suppress(EOFError):
         while True:
-            sys.path[:] = connection.recv()
-            connection.send_bytes(_answer(connection, connection.recv_bytes()))
+            sys.path[:], time_limit = connection.recv()
+            answer = _answer(connection, connection.recv_bytes(), time_limit)
+            connection.send_bytes(answer)
 
 
-def _answer(connection: Connection, request: bytes) -> bytes:
+def _answer(connection: Connection, request: bytes, time_limit: float | None) -> bytes:
     """Call a function in a forked process, and return the pickled answer.
 
     The answer is None with the returned value or the raised NasError, or a reason with a text.
     """
-    try:
-        function, arguments, time_limit = pickle.loads(request)  # noqa: S301 - from our own process
-    except Exception as error:  # for example a class of a script, which has no module here
-        return pickle.dumps(("error", f"{type(error).__name__}: {first_line(error)}"))
     ours, theirs = Pipe(duplex=False)
     if (pid := os.fork()) == 0:
         connection.close()
-        _run(theirs, function, arguments)
+        _run(theirs, request)
     theirs.close()
     with ours:
         ready, answer = wait([ours, connection], time_limit), b""
@@ -134,15 +128,15 @@ def _answer(connection: Connection, request: bytes) -> bytes:
     return pickle.dumps(("error", f"its process ended {how}"))
 
 
-def _run(connection: Connection, function: Callable[..., Any], arguments: Any) -> NoReturn:
+def _run(connection: Connection, request: bytes) -> NoReturn:
     """Send the answer of a call, and end this process."""
     answer: tuple[str | None, Any]
     try:
         with suppress(OSError):  # if memory runs out, Linux ends this process first
             Path("/proc/self/oom_score_adj").write_text("1000")
         try:
-            with bounded_output():
-                answer = None, function(*arguments)
+            function, arguments = pickle.loads(request)  # noqa: S301 - from our own process
+            answer = None, function(*arguments)
         except NasError as error:
             answer = None, error
         except BaseException as error:

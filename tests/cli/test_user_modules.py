@@ -68,26 +68,26 @@ PARTS = {
     "forward": "return self.linear(x)",
 }
 BAD: dict[str, tuple[dict[str, str], str]] = {
-    "import": ({"top": "import no_such"}, "raised ModuleNotFoundError in line 4: No module named"),
+    "import": ({"top": "import no_such"}, "ModuleNotFoundError in line 4: No module named"),
     "name": (
         {"top": "class Bat: pass", "forward": "pass\n\nBad, Bald = None, Bad"},
         "found no torch module 'Bad' (did you mean 'Bald'?) among Bald; expected a class that inh",
     ),
     "base exception": (
         {"top": "class Odd(BaseException): pass\nraise Odd('\\x1b[2J')"},
-        "executing the file raised Odd in line 5: \\u001b[2J; expected a file that python can im",
+        "Odd in line 5: \\u001b[2J; expected that Bad(16, 2) maps x",
     ),
     "constructor": (
         {"constructor": "config"},
-        "Bad(16, 2) raised TypeError: Bad.__init__() takes 2",
+        "TypeError: Bad.__init__() takes 2 positional arguments but 3 were given; expected that",
     ),
     "arguments": (
         {"arguments": "query, key, value"},
-        "forward(x), x of shape (2, 17, 16), raised TypeError",
+        "maps x of shape (b, 17, 16) to the same shape by forward(x), forward(x, mask=None) or",
     ),
     "exception": (
         {"forward": "return x @ x"},
-        "forward(x), x of shape (2, 17, 16), raised RuntimeError in line 11: ",
+        "RuntimeError in line 11: ",
     ),
     "dtype": (
         {"forward": "return self.linear(x).double()"},
@@ -95,7 +95,7 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
     ),
     "no gradient": (
         {"forward": "return self.linear(x).detach()"},
-        "a forward and backward pass raised RuntimeError: element 0 of tensors does not require",
+        "RuntimeError: element 0 of tensors does not require grad",
     ),
     "constant": (
         {"forward": "return self.linear(torch.ones_like(x))"},
@@ -105,25 +105,18 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
         {"forward": "return x + x.mean(dim=0)"},
         "the output for an example depends on other examples of its batch",
     ),
-    "threads": (
-        {"forward": "torch.set_num_threads(2); return self.linear(x)"},
-        "changed torch's global state (the number of threads); expected a module that leaves it",
-    ),
     "seeds in training": (
         {"forward": "self.training and torch.manual_seed(0); return self.linear(x)"},
         "seeds torch's random generator",
     ),
-    "in place in training": (
-        {"forward": "out = self.linear(x); self.training and x.data.zero_(); return out"},
-        "forward changes its input in place",
-    ),
+    "in place": ({"forward": "x += 1; return self.linear(x)"}, "RuntimeError in line 11: a leaf"),
     "exits": ({"top": "os._exit(3)"}, "its process ended with exit status 3; expected a module"),
     "closes descriptors": (
         {"top": "os.closerange(0, 256)\nwhile True: pass"},
         "its process was killed, as if memory ran out, or closed its descriptors",
     ),
     "loops": ({"top": "while True: pass"}, "no answer within 2 s"),
-    "fills memory": ({"forward": "return x.repeat(10**9, 1, 1)"}, "raised RuntimeError in line 11"),
+    "fills memory": ({"forward": "return x.repeat(10**9, 1, 1)"}, "RuntimeError in line 11"),
 }
 
 
@@ -218,7 +211,7 @@ def test_confirm_compares_a_front_with_a_module(nas: Any) -> None:
     assert refused.err.count("\n") == 1
 
 
-PLAIN_SUITE = ("import", "constructor", "dtype", "mixes examples", "in place in training", "exits")
+PLAIN_SUITE = ("import", "constructor", "dtype", "mixes examples", "in place", "exits")
 
 
 @pytest.mark.usefixtures("at_tasks")

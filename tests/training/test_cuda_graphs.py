@@ -189,9 +189,8 @@ def test_an_evaluation_counts_each_example_once(digits):
         examples = task.examples(digits, "validation", CPU, torch.float32)
         step = EvalStep(train_step(digits).model, task, examples, "float32", CPU)
         step.model.eval()
-        steps = Steps(step, size, None)
         for chosen in torch.arange(40).split(size):
-            steps(chosen)
+            step(chosen)
         assert step.totals[2] == 40
         found.append(step.metrics())
         assert step.totals.tolist() == [0, 0, 0]  # begins again

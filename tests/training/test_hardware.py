@@ -9,19 +9,23 @@ import pytest
 import torch
 
 from nas.common.errors import DeviceError
-from nas.training.hardware import (
-    check_computes,
-    check_device,
-)
+from nas.training.hardware import check_computes, training_settings
 
 CPU = torch.device("cpu")
 
 
-def test_check_device_refuses_unknown_names():
-    assert check_device("cpu").type == "cpu"
-    for name in ("tpu", "mps", "", "cuda:banana"):
-        with pytest.raises(DeviceError, match="expected cpu, cuda"):
-            check_device(name)
+def test_training_settings_are_restored():
+    def settings():
+        is_fused = torch.backends.cuda.cudnn_sdp_enabled()
+        return torch.get_num_threads(), is_fused, torch.is_grad_enabled()
+
+    before = settings()
+    with torch.no_grad(), training_settings():
+        assert settings() == (1, False, True)
+        torch.set_num_threads(2)
+        torch.set_grad_enabled(False)
+        torch.backends.cuda.enable_cudnn_sdp(True)
+    assert settings() == before
 
 
 def test_a_gpu_that_cannot_compute_is_refused_with_the_cause(monkeypatch):

@@ -10,8 +10,7 @@ from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
 from nas.tasks.layers import seeded
 from nas.training.cuda_graphs import graphs_on
-from nas.training.hardware import Meter
-from nas.training.isolation import isolated_torch_state
+from nas.training.hardware import Meter, training_settings
 from nas.training.loop import TimeIsUp, TrainingLoop
 from nas.training.steps import Diverged
 from tests.training.recording import Recording
@@ -35,7 +34,7 @@ def training_for(task, graphs=None, time_limit=None, device=CPU, name="mha", pre
 
 def fit(graphs=None, time_limit=None, **overrides):
     task = task_for(**overrides)
-    with isolated_torch_state(), seeded(0):
+    with training_settings(), seeded(0):
         training = training_for(task, graphs, time_limit)
         training._train_step.checks_loss = graphs is None  # as on a GPU
         reports = list(training.reports(0))
