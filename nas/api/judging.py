@@ -18,6 +18,7 @@ from nas.api.execution import (
 )
 from nas.common.errors import ConfigError
 from nas.common.search_config import check_count
+from nas.common.sequential import CLAIMS, Claim
 from nas.evaluation.execution import Execution
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import resolve_under, why_not
@@ -38,6 +39,7 @@ def judge(
     task: str = DEFAULT_TASK,
     data: str | None = None,
     overrides: Mapping[str, Any] | None = None,
+    claim: Claim = "typical",
     pairs: int = 40,
     minutes: float = 10.0,
     policy: str = DEFAULT_POLICY,
@@ -53,11 +55,11 @@ def judge(
     e-value of each of the claims "better" and "worse" is computed for every number of pairs
     (``nas.common.sequential``). The first that is large enough ends the training.
 
-    Without a record, the probability of a false claim is at most 5 %. With a record, this is the
-    probability of any false claim about the first 50 mechanisms that the record compares with one
-    reference under one task, so that many versions of a module can be judged one after another,
-    each chosen by the results of the earlier ones. An undecided judgement continues from its
-    record.
+    The probability of a false claim is at most 5 %, for gains of any distribution. With a record,
+    this is the probability of any false claim about the first 50 mechanisms that the record
+    compares with one reference under one task, so that many versions of a module can be judged one
+    after another, each chosen by the results of the earlier ones. An undecided judgement continues
+    from its record.
 
     Examples:
         >>> result = nas.judge("uniform", task="tiny.yaml", pairs=2, backend="local")
@@ -66,6 +68,8 @@ def judge(
 
     Args:
         source: the mechanism, or a torch module of yours.
+        claim: "typical": the module wins at more seeds than it loses; "mean": its mean gain is
+            positive, rare failures included, which needs many more pairs.
         pairs: number of pairs after which the judgement ends undecided.
         minutes: time after which no further pairs begin.
         on_training: the total with which it is called is the largest possible one.
@@ -77,6 +81,8 @@ def judge(
             holds trainings of 50 other mechanisms.
     """
     check_count("pairs", pairs)
+    if claim not in CLAIMS:
+        raise ConfigError(f"claim: found {claim!r}; expected one of {', '.join(CLAIMS)}.")
     if not minutes > 0:
         raise ConfigError(f"minutes: found {minutes:g}; expected a positive number.")
     options = Execution(**execution)
@@ -90,7 +96,7 @@ def judge(
     if key == base_key:
         raise ConfigError(f"{judged.text} and {reference.text} are the same mechanism.")
     examples, began, seed = loaded.load(), time.monotonic(), training_seed(0, f"judge {key}", 0)
-    rows: list[TrainingRow] = []
+    metric, rows = loaded.metrics(examples)[0], list[TrainingRow]()
     with evaluator_of(options, loaded, examples, record) as evaluator:
         place, places = 1, 1
         if isinstance(evaluator, JournaledEvaluator):
@@ -102,7 +108,9 @@ def judge(
                 rows.append(row)
                 if on_training is not None:
                     on_training(row, len(rows), 2 * pairs)
-            result = make_judgement(judged.text, reference.text, loaded.name, rows, place, places)
+            result = make_judgement(
+                judged.text, reference.text, loaded.name, rows, metric, claim, place, places
+            )
             if result.verdict != "undecided" or time.monotonic() - began > 60 * minutes:
                 break
     return result

@@ -72,6 +72,9 @@ def judge(
     against: Annotated[str, typer.Option(help="The reference.")] = "mha",
     task: options.Task = "vit-cifar10",
     data: options.Data = None,
+    claim: Annotated[
+        str, typer.Option(help="What is claimed: better at a typical seed, or in the mean.")
+    ] = "typical",
     pairs: Annotated[int, typer.Option(min=1, help="Most pairs of trainings.")] = 40,
     minutes: Annotated[float, typer.Option(help="Begin no pairs after this time.")] = 10.0,
     policy: options.Policy = None,
@@ -81,9 +84,9 @@ def judge(
 ) -> None:
     """Decide by pairs of trainings whether a mechanism is better.
 
-    Pairs end once better or worse is shown. The probability of a false claim is at most 5 %; with
-    --record, of any false claim about the first 50 mechanisms that the record compares with one
-    reference under one task.
+    Pairs end once better or worse is shown. The probability of a false claim is at most 5 %, for
+    gains of any distribution; with --record, of any false claim about the first 50 mechanisms that
+    the record compares with one reference under one task.
     """
     from nas.api import judging
     from nas.report.judgement import judgement_table

@@ -1,97 +1,115 @@
-"""Tests of a difference that are valid after every number of pairs of trainings.
+"""Claims about gains that are valid after every number of pairs, and for gains of any distribution.
 
-Gains (differences between two trainings that share their seed) are taken as independent and normal,
-with unknown mean and variance. An e-value measures the evidence that their mean is positive: a
-ratio of two likelihoods of the gains up to scale. In the numerator, mean / standard deviation has a
-half-normal prior of scale t; in the denominator it is 0. With
-s = (sum of gains) / sqrt(sum of squared gains) and F(n, x) for Student's distribution function with
-n degrees of freedom,
+A gain is the difference between two trainings that share their seed; the gains of different seeds
+are independent and have the same distribution. An e-value measures the evidence for a claim. If the
+claim is false, the probability that any of the e-values e(1), e(2), ... reaches c is at most 1 / c
+(Ville's inequality), so one may stop after any pair. docs/judging.md has the proofs.
 
-    e(n) = 2 / sqrt(1 + n t^2) * (1 - s^2 / (n + t^-2))^(-n/2)
-           * F(n, sqrt(n) s / sqrt(n + t^-2 - s^2)).
+Claim "typical": the mechanism wins at more seeds than it loses (the median gain is positive). With
+w wins and l losses, B the beta function and I the regularised incomplete beta function,
 
-If the mean is at most 0, the probability that any of e(1), e(2), ... reaches c is at most 1 / c
-(Ville's inequality). One may test after each pair and stop whenever one likes. (Lai 1976, "On
-confidence sequences"; Wang and Ramdas 2023, "Anytime-valid t-tests and confidence sequences for
-Gaussian means with unknown variance", arXiv 2310.03722.)
+    e = 2^(w + l + 1) B(w + 1, l + 1) I_1/2(l + 1, w + 1),
+
+the mean of the likelihood ratio (2p)^w (2 - 2p)^l over p in (1/2, 1).
+
+Claim "mean": the mean gain is positive, where a loss counts at most ``cap``. With
+x_i = max(gain_i / cap, -1),
+
+    e = mean over L in (0, 1) of (1 + L x_1) (1 + L x_2) ... (1 + L x_n).
+
+(Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting".)
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtr  # type: ignore[import-untyped]
+from scipy.special import betainc, betaln, logsumexp  # type: ignore[import-untyped]
 
 from nas.common.differences import LEVEL, Side
-from nas.common.objectives import Direction
 
 if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
-# Scale of the prior, in standard deviations of a gain. For a mean of 1.4 standard deviations, 1.5
-# needs about the fewest pairs; scales from 1 to 2 differ by less than a pair.
-SCALE: Final = 1.5
+Claim: TypeAlias = Literal["typical", "mean"]
+CLAIMS: Final[tuple[Claim, ...]] = get_args(Claim)
+STAKES: Final = (np.arange(32) + 0.5) / 32  # the values of L over which the mean is taken
+MOST_PAIRS: Final = 1000  # up to which ``pairs_needed`` extrapolates
 
 
 class Decision(NamedTuple):
-    """The claim that the evidence permits, and the greatest e-value so far of each claim."""
+    """What the evidence permits to claim, and the greatest e-value so far of either side."""
 
     side: Side
     better: float
     worse: float
 
 
-def needed(claims: int) -> float:
-    """Return the e-value from which a claim is made about one of ``claims`` mechanisms.
+def needed(places: int) -> float:
+    """Return the e-value from which a claim is made about one of ``places`` mechanisms.
 
-    The probability of any false claim is at most ``LEVEL`` (Bonferroni over 2 * claims tests).
+    The probability that any claim of one kind is false is at most ``LEVEL`` (Bonferroni's
+    correction over both sides of all mechanisms).
     """
-    return 2 * claims / LEVEL
+    return 2 * places / LEVEL
 
 
-def decide(gains: Sequence[float], direction: Direction, claims: int = 1) -> Decision:
-    """Return the claim about the mean of the gains (in the order of seeds), see ``needed``."""
+def decide(gains: Sequence[float], claim: Claim, cap: float, places: int = 1) -> Decision:
+    """Return the decision about gains in the order of seeds; positive gains are improvements."""
     if not gains:
         return Decision("undecided", 1.0, 1.0)
-    better = np.array(gains) if direction == "max" else -np.array(gains)
-    most, least = float(evidence(better).max()), float(evidence(-better).max())
-    enough = needed(claims)
-    side: Side = "better" if most >= enough else "worse" if least >= enough else "undecided"
-    return Decision(side, most, least)
+    x = np.array([gains, np.negative(gains)])
+    most, least = evidence(x, claim, cap).max(axis=-1)
+    side: Side = "undecided"
+    if max(most, least) >= needed(places):
+        side = "better" if most > least else "worse"
+    return Decision(side, float(most), float(least))
 
 
-def evidence(gains: ArrayLike) -> Array:
-    """Return the e-value of the claim that the mean gain is positive, after each gain.
-
-    Gains are (..., pairs), in the order of seeds; so is the result. It is 1 while all gains are 0.
-    """
+def evidence(gains: ArrayLike, claim: Claim, cap: float) -> Array:
+    """Return the e-value of the claim after each gain: from gains (..., pairs) to (..., pairs)."""
     x = np.asarray(gains, float)
-    n = np.arange(1, x.shape[-1] + 1)
-    squares = np.cumsum(x**2, axis=-1)
-    s = np.cumsum(x, axis=-1) / np.sqrt(np.where(squares > 0, squares, 1.0))
-    width = n + SCALE**-2
-    logarithm = -0.5 * np.log1p(n * SCALE**2) - n / 2 * np.log1p(-(s**2) / width)
-    tail = stdtr(n, np.sqrt(n) * s / np.sqrt(width - s**2))
-    e: Array = np.where(squares > 0, 2 * np.exp(np.minimum(logarithm, 700.0)) * tail, 1.0)
+    if claim == "typical":
+        return _evidence_of_counts(np.cumsum(x > 0, axis=-1), np.cumsum(x < 0, axis=-1))
+    steps = np.log1p(STAKES * np.maximum(x / cap, -1.0)[..., None])
+    wealth = logsumexp(np.cumsum(steps, axis=-2), axis=-1) - np.log(len(STAKES))
+    e: Array = np.exp(np.minimum(wealth, 700.0))
     return e
 
 
-def anytime_interval(gains: ArrayLike, level: float) -> tuple[float, float] | None:
-    """Return an interval of the mean gain that is valid after every number of pairs.
+def pairs_needed(gains: Sequence[float], claim: Claim, cap: float, places: int = 1) -> int | None:
+    """Return after how many pairs a claim would be made if the gains so far recurred in order.
 
-    The probability that any of the intervals after 1, 2, ... pairs misses the mean is at most
-    ``level``: an interval contains the means for which the average of the e-values of both sides is
-    below 1 / ``level``. The result is None for too few gains, or if all gains are equal.
+    The result is None if no claim were made within ``MOST_PAIRS`` pairs.
     """
-    x = np.asarray(gains, float)
-    n, mean, variance = len(x), float(x.mean()), float(x.var())
-    ratio = (level / math.sqrt(1 + n * SCALE**2)) ** (2 / n)
-    most = (n + SCALE**-2) * (1 - ratio)  # the greatest s^2 of a mean in the interval
-    if most >= n or not variance:
+    recurring = np.resize(gains, MOST_PAIRS)
+    e = evidence(np.array([recurring, -recurring]), claim, cap).max(axis=0)
+    is_enough = e >= needed(places)
+    return int(is_enough.argmax()) + 1 if is_enough.any() else None
+
+
+def typical_interval(gains: Sequence[float], level: float) -> tuple[float, float] | None:
+    """Return an interval of the median gain that is valid after every number of pairs.
+
+    The probability that any of the intervals after 1, 2, ... pairs misses the median is at most
+    ``level``. The bounds are the k-th lowest and highest gain, with the least k for which the mean
+    of the e-values of "above" and "below" does not reach 1 / ``level``; the result is None if even
+    the range of all gains is too narrow.
+    """
+    n = len(gains)
+    below = np.arange(n + 1)
+    both = (_evidence_of_counts(n - below, below) + _evidence_of_counts(below, n - below)) / 2
+    least = int((both < 1 / level).argmax())  # the fewest gains below a median that is not excluded
+    if not least:
         return None
-    reach = math.sqrt(most * variance / (n - most))
-    return mean - reach, mean + reach
+    ordered = sorted(gains)
+    return ordered[least - 1], ordered[-least]
+
+
+def _evidence_of_counts(wins: NDArray[np.int_], losses: NDArray[np.int_]) -> Array:
+    above_half = betainc(losses + 1, wins + 1, 0.5)
+    e: Array = 2 * above_half * np.exp(betaln(wins + 1, losses + 1) + (wins + losses) * np.log(2))
+    return e

@@ -5,19 +5,40 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
-from typing import Any
+from statistics import fmean, median
+from typing import Any, Final
 
 from rich.console import Console
 
-from nas.common.differences import LEVEL, Side, paired
-from nas.common.sequential import anytime_interval, decide, needed
+from nas.common.differences import LEVEL, Side
+from nas.common.objectives import Metric
+from nas.common.sequential import CLAIMS, Claim, decide, needed, pairs_needed, typical_interval
 from nas.common.text import plural
 from nas.report.comparison import Comparison, TrainingRow, compare
 from nas.report.comparison_table import comparison_table
 from nas.report.result import Result
 from nas.report.table import say
-from nas.report.units import points, points_between
+from nas.report.units import points, points_between, quantity
+
+ABOUT: Final[Mapping[Claim, str]] = {
+    "typical": "at a typical seed",
+    "mean": "in the mean over all seeds",
+}
+
+
+@dataclass(frozen=True)
+class ClaimResult(Result):
+    """What the pairs so far permit to claim.
+
+    ``better`` and ``worse`` are the greatest e-values of either side so far. ``decided_after`` is
+    the number of pairs after which a claim would be made if the gains so far recurred; None if that
+    takes more than 1,000.
+    """
+
+    verdict: Side
+    better: float
+    worse: float
+    decided_after: int | None
 
 
 @dataclass(frozen=True)
@@ -28,13 +49,13 @@ class Judgement(Result):
         source, against: arguments that name the judged mechanism and the reference.
         task: name of the task.
         comparison: the trainings of both mechanisms, without a difference.
-        verdict: "better", "worse" or "undecided"; None if a training failed.
-        difference: ``mean`` difference over the pairs, and bounds ``low`` and ``high`` of an
-            interval that is valid after every number of pairs; without bounds if there are too few
-            pairs for finite ones or all differences are equal; None if a training failed.
-        evidence: e-values of the claims "better" and "worse", the greatest of all numbers of pairs
-            so far.
+        claim: what the verdict is about: "typical" or "mean" (``nas.common.sequential``).
+        claims: the result of each claim.
+        difference: ``median`` and ``mean`` of the differences of the pairs; bounds ``low`` and
+            ``high`` of an interval of the median that is valid after every number of pairs, from
+            the eighth pair on.
         needed: e-value from which a claim is made.
+        cap: the most that a loss counts in the claim about the mean.
         place: place of the judged mechanism among those with trainings in the record, from 1; the
             reference is not counted.
         places: number of mechanisms over which the probability of false claims is bounded.
@@ -44,17 +65,23 @@ class Judgement(Result):
     against: str
     task: str
     comparison: Comparison
-    verdict: Side | None
-    difference: Mapping[str, float] | None
-    evidence: Mapping[str, float]
+    claim: Claim
+    claims: Mapping[Claim, ClaimResult]
+    difference: Mapping[str, float]
     needed: float
+    cap: float
     place: int
     places: int
 
     @property
+    def verdict(self) -> Side:
+        """Whether the judged mechanism is shown to be better or worse than the reference."""
+        return self.claims[self.claim].verdict
+
+    @property
     def is_ok(self) -> bool:
-        """Whether no training failed."""
-        return self.verdict is not None
+        """Whether any training of the reference succeeded."""
+        return self.comparison.cells[self.task, self.against].mean is not None
 
     @property
     def pairs(self) -> int:
@@ -63,31 +90,62 @@ class Judgement(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that ``nas judge --json`` prints."""
-        return super().to_dict() | {"pairs": self.pairs}
+        return super().to_dict() | {"verdict": self.verdict, "pairs": self.pairs}
 
 
 def make_judgement(
-    source: str, against: str, task: str, rows: Sequence[TrainingRow], place: int, places: int
+    source: str,
+    against: str,
+    task: str,
+    rows: Sequence[TrainingRow],
+    metric: Metric,
+    claim: Claim,
+    place: int,
+    places: int,
 ) -> Judgement:
-    """Return the judgement of a mechanism after ``rows``, trainings of both with the same seeds."""
-    pairs, metric = len({row.repeat for row in rows}), rows[0].metric
+    """Return the judgement of a mechanism after ``rows``, trainings of both with the same seeds.
+
+    A failed training counts as one that learned nothing: its metric is ``metric.chance``. A loss
+    counts at most the distance from chance to the first training of the reference that is better
+    than chance (from chance to the ideal if none is). The pairs up to this training are no evidence
+    about the mean, because the bound must not depend on the gains that it bounds.
+    """
     ordered = sorted(rows, key=lambda row: (row.mechanism == source, row.repeat))
-    comparison = compare(ordered, {task: task}, None, pairs)
-    values = [comparison.cells[task, name].values for name in (source, against)]
-    gains = paired(*values)
-    decision, difference = decide(gains, metric.direction, places), None
-    if gains:
-        bounds = anytime_interval(gains, LEVEL / places) or ()
-        difference = {"mean": fmean(gains), **dict(zip(("low", "high"), bounds, strict=False))}
+    comparison = compare(ordered, {task: task}, None, len(rows) // 2)
+    scores = {
+        name: [metric.chance if value is None else value for value in by_repeat.values()]
+        for name in (source, against)
+        for by_repeat in [comparison.cells[task, name].values]
+    }
+    sign = 1 if metric.direction == "max" else -1
+    differences = [a - b for a, b in zip(scores[source], scores[against], strict=True)]
+    gains = [sign * each for each in differences]
+    learned = [sign * (score - metric.chance) for score in scores[against]]
+    first = next((i for i, distance in enumerate(learned) if distance > 0), None)
+    cap = abs(metric.ideal - metric.chance) if first is None else learned[first]
+    start = 0 if first is None else first + 1
+    evidence: dict[Claim, list[float]] = {"typical": gains, "mean": gains[start:]}
+    bounds = typical_interval(differences, LEVEL / places) or ()
     return Judgement(
         source=source,
         against=against,
         task=task,
         comparison=comparison,
-        verdict=decision.side if gains else None,
-        difference=difference,
-        evidence={"better": decision.better, "worse": decision.worse},
+        claim=claim,
+        claims={
+            each: ClaimResult(
+                *decide(evidence[each], each, cap, places),
+                pairs_needed(evidence[each], each, cap, places),
+            )
+            for each in CLAIMS
+        },
+        difference={
+            "median": median(differences),
+            "mean": fmean(differences),
+            **dict(zip(("low", "high"), bounds, strict=False)),
+        },
         needed=needed(places),
+        cap=cap,
         place=place,
         places=places,
     )
@@ -96,28 +154,22 @@ def make_judgement(
 def judgement_table(console: Console, result: Judgement) -> None:
     """Print both mechanisms with their metrics and costs, the verdict and the evidence for it."""
     comparison_table(console, result.comparison)
-    say(console, "", _sentence(result))
-    if result.verdict is None:
+    say(console, "", _verdict(result))
+    if not result.is_ok:
         return
-    unit = result.comparison.metrics[result.task].unit
-    if result.difference is not None:
-        gain = points(result.difference["mean"], None, unit)
-        if "low" in result.difference:
-            gain = points_between(**result.difference, unit=unit)
-            gain += f" with {1 - LEVEL / result.places:.1%} confidence after any number of pairs"
-        say(console, f"Difference over {plural(result.pairs, 'pair')} of equal seeds: {gain}.")
-    claim = max(result.evidence, key=lambda key: result.evidence[key])
-    within = (
-        f"mechanism {result.place} of {result.places} in its record, over which the probability of "
-        f"any false claim is at most {LEVEL:.0%}"
-        if result.places > 1
-        else f"the probability of a false claim is at most {LEVEL:.0%}"
-    )
+    unit, gain = result.comparison.metrics[result.task].unit, result.difference
+    text = points(gain["median"], None, unit)
+    if "low" in gain:
+        text = points_between(gain["median"], gain["low"], gain["high"], unit)
+        text += f" with {1 - LEVEL / result.places:.1%} confidence after any number of pairs"
     say(
         console,
-        f"Evidence for {claim}: {result.evidence[claim]:,.3g}; a claim needs {result.needed:,.0f} "
-        f"({within}).",
+        f"Difference over {plural(result.pairs, 'pair')} of equal seeds: median {text}; mean "
+        f"{points(gain['mean'], None, unit)}.",
     )
+    for claim, of in result.claims.items():
+        say(console, _evidence(result, claim, of))
+    say(console, _bound(result))
     if result.verdict == "better":
         say(
             console,
@@ -129,15 +181,40 @@ def judgement_table(console: Console, result: Judgement) -> None:
         )
 
 
-def _sentence(result: Judgement) -> str:
-    pairs = plural(result.pairs, "pair")
-    subject = f"{result.source} under {result.task}"
-    if result.verdict is None:
-        return f"{subject}: not comparable with {result.against}, because a training failed."
+def _verdict(result: Judgement) -> str:
+    subject, pairs = f"{result.source} under {result.task}", plural(result.pairs, "pair")
+    if not result.is_ok:
+        return f"{subject}: not comparable, because no training of {result.against} succeeded."
     if result.verdict == "undecided":
         return (
             f"{subject}: undecided after {pairs}, which does not mean that it equals "
             f"{result.against}. With --record, the same command with larger --pairs or --minutes "
             "continues."
         )
-    return f"{subject}: {result.verdict} than {result.against}, after {pairs}."
+    about = ABOUT[result.claim]
+    return f"{subject}: {result.verdict} than {result.against} {about}, after {pairs}."
+
+
+def _evidence(result: Judgement, claim: Claim, of: ClaimResult) -> str:
+    side = "better" if of.better >= of.worse else "worse"
+    text = f"Evidence for {side} {ABOUT[claim]}: {max(of.better, of.worse):,.3g}"
+    if of.verdict != "undecided":
+        return f"{text}, a claim."
+    if of.decided_after is None:
+        return f"{text}; more than 1,000 pairs like these would be needed."
+    return f"{text}; after about {of.decided_after} pairs like these it would be a claim."
+
+
+def _bound(result: Judgement) -> str:
+    unit = result.comparison.metrics[result.task].unit
+    within = (
+        f", over all {result.places} mechanisms of the record (this is number {result.place})"
+        if result.places > 1
+        else ""
+    )
+    return (
+        f"A claim needs {result.needed:,.0f}; it is false with a probability of at most "
+        f"{LEVEL:.0%}{within}, for gains of any distribution. A failed training counts as one that "
+        f"learned nothing, and in the mean a loss counts at most {quantity(result.cap, unit)}: "
+        "rare failures are excluded by the mean alone."
+    )

@@ -50,27 +50,32 @@ def test_judgement_stops_at_its_budget_and_continues_from_its_record(nas: Any) -
     assert longer["difference"]["mean"] == pytest.approx(sum(gains) / 3)
 
 
-def test_judgement_stops_when_it_is_decided(nas: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequential, "LEVEL", 1.9)  # nearly any difference is a claim
-    answer = json.loads(nas(*UNIFORM, "--pairs", 30, "--json").out)
+def test_judgement_stops_when_its_claim_is_decided(nas: Any) -> None:
+    answer = json.loads(nas(*UNIFORM, "--pairs", 40, "--json").out)
     mha, uniform = (part["values"] for part in parts(answer))
     gains = [a - b for a, b in zip(uniform, mha, strict=True)]
-    assert len(gains) < 30
-    sides = [sequential.decide(gains[:n], "max").side for n in range(1, len(gains) + 1)]
-    assert {*sides[:-1]} <= {"undecided"}
-    assert answer["verdict"] == sides[-1] != "undecided"
+    ends = [sequential.decide(gains[:n], "typical", 1.0).side for n in range(1, len(gains) + 1)]
+    assert {*ends[:-1]} <= {"undecided"}
+    assert answer["verdict"] == ends[-1] == answer["claims"]["typical"]["verdict"]
+    assert answer["verdict"] != "undecided" or len(gains) == 40
+    about_mean = json.loads(nas(*UNIFORM, "--claim", "mean", "--pairs", 2, "--json").out)
+    assert about_mean["verdict"] == about_mean["claims"]["mean"]["verdict"] == "undecided"
+    assert nas(*UNIFORM, "--claim", "median").status == 2
 
 
-def test_judgement_of_a_failed_training_is_no_verdict(nas: Any) -> None:
+def test_a_module_that_diverges_at_every_seed_is_worse(nas: Any) -> None:
     Path("mine.py").write_text(BROKEN)
-    result = nas("judge", "mine.py:Broken", "--task", "tiny.yaml", *LOCAL)
-    assert result.status == 1
-    assert "mine.py:Broken, tiny: 1 training failed, diverged" in result.out
-    assert "undecided" not in result.out
-    limited = nas(*UNIFORM, "--time-limit", 1e-6)
+    learns = Path("tiny.yaml").read_text().replace("epochs: 1", "epochs: 20")
+    Path("learns.yaml").write_text(learns.replace("name: tiny", "name: learns"))
+    result = nas("judge", "mine.py:Broken", "--task", "learns.yaml", "--pairs", 12, *LOCAL)
+    assert result.status == 0, result.err
+    assert "trainings failed, diverged" in result.out
+    assert "mine.py:Broken under learns: worse than mha at a typical seed" in result.out
+    assert "A failed training counts as one that learned nothing" in result.out
+    limited = nas(*UNIFORM, "--time-limit", 1e-6, "--pairs", 2)
     assert limited.status == 1
     assert "time_limit" in limited.out
-    assert "not comparable with mha, because a training failed" in limited.out
+    assert "no training of mha succeeded" in limited.out
 
 
 def test_record_counts_mechanisms_and_is_full_in_the_end(
