@@ -27,8 +27,8 @@ from benchmarks.peers.recorded import Recorded, recorded
 from benchmarks.rows import Mean, Row, Spread
 from nas.common.objectives import limits_of
 from nas.common.pareto import non_dominated
+from nas.searching.algorithm import TrialResult
 from nas.searching.archive import Archive, front_members
-from nas.searching.results import TrialResult
 
 BUDGET: Final = 200
 ALGORITHM: Final = "surrogate"

@@ -24,8 +24,7 @@ from benchmarks.peers.encodings import ENCODINGS
 from benchmarks.tabular.table import SUFFIX, Table, load_table
 from nas.common.errors import TaskError
 from nas.costs import costs_of, need_calibration
-from nas.evaluation.backends import make_evaluator
-from nas.evaluation.execution import Execution
+from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.trial import Evaluator, Trial, run_trials, training_seed
 from nas.genome import Genome
 from nas.space import SearchSpace, load_space

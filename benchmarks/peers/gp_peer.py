@@ -34,9 +34,8 @@ from sklearn.preprocessing import OneHotEncoder
 from benchmarks.peers.ours import context_of
 from benchmarks.peers.problem import GENERATION, Bench, Problem
 from nas.common.pareto import non_dominated
-from nas.searching.algorithm import DRAW, SearchContext
+from nas.searching.algorithm import DRAW, SearchContext, TrialResult
 from nas.searching.nsga2 import Nsga2
-from nas.searching.results import TrialResult
 
 if TYPE_CHECKING:
     Array = NDArray[np.float64]

@@ -12,10 +12,9 @@ import numpy as np
 
 from benchmarks.peers.problem import Bench, Problem, TableFilter
 from nas.common.objectives import limits_of
-from nas.searching.algorithm import ALGORITHMS, SearchContext
+from nas.searching.algorithm import ALGORITHMS, SearchContext, TrialResult
 from nas.searching.archive import Archive, front_members
 from nas.searching.proposing import Proposer
-from nas.searching.results import TrialResult
 from nas.space.space import seeds
 from nas.space.vary import Variation
 

@@ -20,11 +20,10 @@ from nas.common.errors import ConfigError
 from nas.common.rates import BY_VALIDATION, CHOOSING_SEEDS
 from nas.common.search_config import check_count
 from nas.evaluation.execution import Execution
-from nas.evaluation.study import costs_under, resolve_under, study, why_not
+from nas.evaluation.study import cost_context, costs_under, resolve_under, study, why_not
 from nas.evaluation.trial import Evaluator, Training
 from nas.genome import Genome
 from nas.report.comparison import Comparison, TrainingRow, compare
-from nas.searching.setup import cost_context
 from nas.store import RUNS
 from nas.store.appending import RunRecord
 from nas.store.sources import AnyTrainable, ModuleSource, Source

@@ -42,8 +42,7 @@ from typing import Final, TypedDict
 
 from nas.common.errors import ConfigError, ViolationError
 from nas.compiler import make_plan
-from nas.evaluation.backends import make_evaluator
-from nas.evaluation.execution import Execution
+from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.trial import Evaluator
 from nas.genome import Genome

@@ -21,13 +21,12 @@ from nas.common.errors import ConfigError
 from nas.common.search_config import MAX_COUNT
 from nas.costs import costs_of, default_costs
 from nas.evaluation.execution import Execution
-from nas.evaluation.study import study, why_not
+from nas.evaluation.study import cost_context, study, why_not
 from nas.evaluation.trial import Evaluation
 from nas.explaining import Bounds, plan_explanation
 from nas.genome import Genome
 from nas.report.comparison import TrainingRow
 from nas.report.explanation import ExplainResult, make_explanation
-from nas.searching.setup import cost_context
 from nas.space.rules import Policy, PolicyFile, compile_policy, load_policy
 from nas.store import RUNS, open_run
 from nas.store.appending import RunRecord

@@ -1,6 +1,4 @@
-"""Assign trials to workers, and decide what follows if a worker hangs, dies or cannot train.
-
-A worker is a process of a `Pool` that runs one trial at a time. The rules:
+"""Assign trials to workers, each a process of a `Pool` that runs one trial at a time.
 
     a worker does not answer in time    its process is ended, and its trial fails
     its machine is lost                 the trial starts again, any number of times
@@ -11,10 +9,8 @@ A worker is a process of a `Pool` that runs one trial at a time. The rules:
 
 Most processes end because the processes of a machine together need more memory than it has; hence
 the retry while no other trial runs. No operation iterates over all workers: there may be thousands.
-
-Ray's own option `max_restarts` is not used: an actor that Ray restarts raises the same error,
-ActorUnavailableError, whether its process crashed, memory ran out or its machine was lost
-(Ray 2.60). Without restarts these are three types of error.
+Ray's own restarts are not used: an actor with `max_restarts` raises the same error whether its
+process crashed, memory ran out or its machine was lost (Ray 2.60).
 """
 
 from __future__ import annotations
@@ -38,10 +34,10 @@ Cause: TypeAlias = Literal["node", "memory", "process"]
 
 
 class WorkerLostError(Exception):
-    """Raised if a worker's process ended without an answer.
+    """A worker's process ended without an answer.
 
-    ``cause`` is "node" if the machine is lost, "memory" if the process was ended to free memory,
-    and "process" if it ended for another reason.
+    ``cause``: "node" if the machine is lost, "memory" if the process was ended to free memory, and
+    "process" if it ended for another reason.
     """
 
     def __init__(self, cause: Cause, text: str) -> None:
@@ -52,19 +48,18 @@ class WorkerLostError(Exception):
 class Pool(Protocol):
     """Starts, calls and ends worker processes, each of which answers one call at a time.
 
-    A call returns at once with a hashable reference.
+    A call returns a hashable reference at once; `wait` and `get` give the answer.
     """
 
     def start(self, resources: Any) -> tuple[Any, Any]:
-        """Start a worker; return it, and a reference with which `get` returns the worker's name."""
+        """Start a worker; return it, and a reference to its name."""
         ...
 
     def submit(self, worker: Any, trial: Trial, *, is_alone: bool = False) -> Any:
-        """Call a free worker to train ``trial``, and return a reference.
+        """Call a free worker to train ``trial``.
 
-        With the reference, `get` returns the `Evaluation`, and whether the worker can train again.
-        If no other trial runs until this one ends (``is_alone``), it may use all of the memory that
-        workers share.
+        The answer is the `Evaluation`, and whether the worker can train again. If no other trial
+        runs until this one ends (``is_alone``), it may use all of the memory that workers share.
         """
         ...
 
@@ -73,7 +68,7 @@ class Pool(Protocol):
         ...
 
     def get(self, ref: Any) -> Any:
-        """Return the answer to the call with a reference that `wait` returned.
+        """Return the answer to a call.
 
         Raises:
             WorkerLostError: the worker was lost before it answered.
@@ -87,14 +82,15 @@ class Pool(Protocol):
 
 
 class Dispatcher:
-    """Runs trials, which are trainings, on the worker processes of a pool.
+    """An `Evaluator` on the worker processes of a pool.
 
     Args:
         resources: an argument of `Pool.start` for each worker. All workers are requested at once;
             the pool starts as many as there is room for, and the other requests wait.
         budgets: budgets of trials of the task and of the target task, for failed evaluations.
         patience: seconds after which a worker that has not answered is ended; math.inf for never.
-        start_seconds: seconds without any worker after which `wait` raises DeviceError.
+        start_seconds: seconds without any worker after which `wait` and `ready_worker` raise
+            DeviceError.
         clock: function that returns a monotonic time in seconds.
     """
 
@@ -124,16 +120,14 @@ class Dispatcher:
             self._start(each)
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Queue trials and start as many as there are free workers, the most work first."""
+        """See `Evaluator`; trials with the most work start first."""
         for trial in trials:
             ticket = _Ticket(False, (-trial.work, next(self._numbers)), trial)
             heapq.heappush(self._pending, ticket)
         self._assign()
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Block until a trial finishes, and return all finished trials with their evaluations.
-
-        The list is empty if no trial is queued or running.
+        """See `Evaluator`.
 
         Raises:
             DeviceError: no worker can train, or none starts within the time allowed.
@@ -144,11 +138,7 @@ class Dispatcher:
         return finished
 
     def ready_worker(self) -> Any:
-        """Block until a worker is free, and return it. Call this method while no trial runs.
-
-        Raises:
-            DeviceError: no worker can train, or none starts within the time allowed.
-        """
+        """Block until a worker is free, and return it. Call this method while no trial runs."""
         while not self._free:
             self._handle_events()
         return self._free[-1].process
@@ -202,12 +192,9 @@ class Dispatcher:
         return longest.since + self._patience if longest else math.inf
 
     def _check_workers(self) -> float:
-        """Report it as an incident if there has been no worker for `NO_WORKER_SECONDS`.
+        """Report or raise if there has been no worker for a long time.
 
         Returns the clock time at which to check again; math.inf while there is a worker.
-
-        Raises:
-            DeviceError: no worker can train, or there has been none for ``start_seconds``.
         """
         if self._free or self._running:
             return math.inf
@@ -297,8 +284,6 @@ class _Ticket:
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A worker, and what it was started with."""
-
     process: Any  # as `Pool.start` returned it
     resources: Any
     failures: int  # failed starts before this one

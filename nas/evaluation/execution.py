@@ -1,4 +1,4 @@
-"""The options of workers, and the division of a cluster's cores and GPUs among workers.
+"""The options of workers, the division of cores and GPUs among them, and the choice of a backend.
 
 Importing this module imports neither torch nor ray.
 """
@@ -11,11 +11,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from nas.common.config import near
 from nas.common.errors import ConfigError, DeviceError
 from nas.common.text import plural
+
+if TYPE_CHECKING:
+    from nas.evaluation.trial import Evaluator
+    from nas.tasks import Data, Task
 
 BACKENDS: Final = ("ray", "local")
 # Default numbers of workers that share a GPU: small models wait for Python more than for the GPU.
@@ -27,22 +31,19 @@ _GRAIN: Final = 10_000  # Ray divides a GPU into this many parts
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The options that say where, and on how many workers, trainings run.
-
-    On processors they change no result.
+    """Where, and on how many workers, trainings run. On processors this changes no result.
 
     Attributes:
         backend: "ray" (worker processes on one machine or on a cluster) or "local" (this process,
             with one worker and without a cluster).
         workers: number of trainings that run at once; None for one per processor core. With the
-            text "MIN:MAX", MIN workers must fit at the start, and up to MAX run as a cluster grows.
+            text "MIN:MAX", MIN workers (``fewest``) must fit at the start, and up to MAX (``most``)
+            run as a cluster grows.
         gpus_per_worker: share of one GPU for each worker, from 0 to 1; None divides all GPUs among
             the workers, 0 trains on processor cores.
         ray_address: a Ray cluster to join, as "host:port" or "auto"; None starts one here.
         time_limit: longest duration of one training in seconds; None for no limit.
         start_seconds: seconds without any worker after which the command ends with an error.
-        fewest: number of workers for which there must be room at the start; None for any.
-        most: largest number of workers, MAX in the text "MIN:MAX"; None without such a text.
 
     Raises:
         ConfigError: a number is not valid, or the backend is unknown or lacks an option.
@@ -80,7 +81,7 @@ class Execution:
                 "the other: expected 1, or the backend ray."
             )
         gpus = self.gpus_per_worker or 0.0
-        if not 0 <= gpus <= 1 or (gpus and gpus * _GRAIN < 1):
+        if not 0 <= gpus <= 1:
             raise ConfigError(
                 f"gpus-per-worker: found {gpus:g}, expected 0, a fraction of one GPU such as 0.25, "
                 "or 1: a training uses one GPU."
@@ -100,11 +101,6 @@ class Machine:
     gpus: int = 0
     node: str = ""  # Ray's id of the machine; empty outside a cluster
     has_mps: bool = False  # NVIDIA's MPS is known to run on it
-
-    @property
-    def most_per_gpu(self) -> int:
-        """The largest default number of workers that share a GPU, as if there were cores enough."""
-        return WORKERS_UNDER_MPS if self.has_mps else WORKERS_PER_GPU
 
 
 def mps_runs() -> bool:
@@ -175,12 +171,13 @@ def allocate(execution: Execution, machines: Sequence[Machine]) -> list[WorkerRe
 def _share_gpus(
     execution: Execution, machines: Sequence[Machine], place: str
 ) -> list[WorkerResources]:
-    """Return the resources of workers that divide the GPUs evenly, within each machine's cores.
+    """Divide the GPUs evenly among workers, within each machine's cores.
 
     Ray may assign workers to the GPUs of a machine in any order. So the shares of a machine fill
     its GPUs exactly, and workers with larger shares start first.
     """
-    each = [max(1, min(m.most_per_gpu, m.cores // m.gpus)) for m in machines]
+    shares = [WORKERS_UNDER_MPS if m.has_mps else WORKERS_PER_GPU for m in machines]
+    each = [max(1, min(n, m.cores // m.gpus)) for n, m in zip(shares, machines, strict=True)]
     number = sum(count * m.gpus for count, m in zip(each, machines, strict=True))
     if execution.most is not None:
         number = min(max(number, execution.fewest or 1), execution.most)
@@ -209,3 +206,29 @@ def _share_gpus(
 def _part(whole: int, parts: int) -> float:
     """Return whole / parts, but at most 1, rounded down to a multiple of 1 / `_GRAIN`."""
     return min(_GRAIN, _GRAIN * whole // parts) / _GRAIN
+
+
+def make_evaluator(
+    execution: Execution, task: Task, data: Data, target: tuple[Task, Data] | None = None
+) -> Evaluator:
+    """Return a new evaluator, which runs trainings on a backend; the caller must close it.
+
+    ``target`` is the target task with its data, see `Trial.purpose`.
+
+    Raises:
+        DeviceError: the cluster cannot be reached, or there are too few cores or GPUs.
+    """
+    if execution.backend == "ray":
+        from nas.evaluation.ray_backend import RayEvaluator
+
+        return RayEvaluator(task, data, execution, target=target)
+    import torch
+
+    from nas.evaluation.local import LocalEvaluator
+    from nas.training.hardware import check_computes, usable_gpus
+
+    gpus = 0 if execution.gpus_per_worker == 0 else usable_gpus()
+    resources, *_ = allocate(execution, [Machine(cores=1, gpus=gpus)])
+    check_computes(torch.device(resources.device))
+    limit = execution.time_limit
+    return LocalEvaluator(task, data, device=resources.device, time_limit=limit, target=target)

@@ -19,11 +19,17 @@ os.environ.setdefault("RAY_enable_metrics_collection", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_worker_niceness", "0")
 
+import logging
 import math
+import shutil
+import signal
+import socket
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -35,13 +41,21 @@ from nas.common.errors import DeviceError
 from nas.common.registry import plugin_folders
 from nas.evaluation import ray_worker
 from nas.evaluation.dispatch import Cause, Dispatcher, WorkerLostError
-from nas.evaluation.execution import Execution, WorkerResources, allocate
-from nas.evaluation.ray_cluster import Connection, gist, machines
+from nas.evaluation.execution import Execution, Machine, WorkerResources, allocate, mps_runs
 from nas.evaluation.trainer import Train, budget_of, train_candidate
 from nas.evaluation.trial import Trial
 from nas.tasks import Data, Task
+from nas.training.hardware import usable_gpus
 
 _CALIBRATION_SECONDS: Final = 120.0
+_CONNECT_SECONDS: Final = 2.5
+_IF_ABSENT: Final = (
+    "Expected the host:port of a running cluster's head node, which `ray start --head` prints."
+)
+_IF_REFUSED: Final = (
+    "It asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN if ~/.ray/auth_token does "
+    "not hold the cluster's."
+)
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -52,7 +66,7 @@ class RayEvaluator(Dispatcher):
         execution: options of the workers. If its ``ray_address`` is None, the evaluator uses the
             cluster that this process is connected to, or else starts a cluster on this machine.
         grace: seconds beyond the time limit after which a worker that has not answered is ended.
-        target: the task and data of trials with ``Trial.is_target``.
+        target: the target task and its data, see `Trial.purpose`.
 
     Raises:
         DeviceError: the cluster cannot be reached, or has too few cores or GPUs.
@@ -71,11 +85,12 @@ class RayEvaluator(Dispatcher):
         target_task, target_data = target or (task, data)
         tasks, loaded = (task, target_task), (data, target_data)
         limit, most = execution.time_limit, execution.most or 0
-        self._connection = Connection(execution)
+        self._connection = _Connection(execution)
         try:
-            resources = allocate(execution, machines())
+            machines = _machines()
+            resources = allocate(execution, machines)
             if self._connection.is_local:  # a cluster of one machine does not grow
-                most = 0 if resources[0].gpus else min(most, sum(m.cores for m in machines()))
+                most = 0 if resources[0].gpus else min(most, sum(m.cores for m in machines))
             resources += [replace(resources[-1], node="")] * (most - len(resources))
             super().__init__(
                 ActorPool(ray.put((tasks, train, limit)), ray.put(loaded)),
@@ -89,9 +104,7 @@ class RayEvaluator(Dispatcher):
             raise
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Measure the unit times of operations on the first ready worker, and return them.
-
-        Call this method only while no trial runs.
+        """See `Evaluator`; call this method only while no trial runs.
 
         Raises:
             DeviceError: no worker starts, or the worker is lost or has not answered in two minutes.
@@ -100,7 +113,7 @@ class RayEvaluator(Dispatcher):
         try:
             calibration: Mapping[str, Any] = ray.get(call, timeout=_CALIBRATION_SECONDS)
         except ray.exceptions.RayError as error:
-            raise DeviceError(f"a worker could not measure its speed: {gist(error)}.") from error
+            raise DeviceError(f"a worker could not measure its speed: {_gist(error)}.") from error
         return calibration
 
     def close(self) -> None:
@@ -164,7 +177,7 @@ class ActorPool:
         except ray.exceptions.RayError as error:
             if isinstance(cause := getattr(error, "cause", None), DeviceError):
                 raise cause from None
-            raise WorkerLostError(_cause(error, process.node), gist(error)) from error
+            raise WorkerLostError(_cause(error, process.node), _gist(error)) from error
         if not process.node:
             answer, process.node = answer
         return answer
@@ -189,3 +202,95 @@ def _cause(error: Exception, node: str) -> Cause:
     if is_unavailable or getattr(error, "preempted", False) or not is_listed:
         return "node"
     return "process"
+
+
+def _gist(error: BaseException) -> str:
+    """Return the decisive line of a Ray error: the worker's own error, or how its process ended."""
+    text = str(getattr(error, "cause", None) or error)
+    lines = (text.partition("Worker exit detail:")[2] or text).strip().splitlines() or [text]
+    line = lines[-1 if "traceback" in text.lower() else 0]
+    return line.partition(" Some common causes")[0].strip().rstrip(".") or type(error).__name__
+
+
+def _machines() -> list[Machine]:
+    """Return the resources of the machines of the cluster."""
+    here = ray.get_runtime_context().get_node_id()
+    return [
+        Machine(
+            int(node["Resources"].get("CPU", 0)),
+            int(node["Resources"].get("GPU", 0)),
+            node["NodeID"],
+            has_mps=node["NodeID"] == here and mps_runs(),
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+class _Connection:
+    """The connection of this process to a Ray cluster, which is made here unless there is one.
+
+    ``is_local``: this connection started the cluster, on this machine.
+    """
+
+    def __init__(self, execution: Execution) -> None:
+        address = execution.ray_address
+        self._is_open = address is not None or not ray.is_initialized()
+        self.is_local = self._is_open and address is None
+        self._session: Path | None = None
+        if self.is_local:
+            self._session = _start(execution)
+        elif address is not None:
+            _join(address)
+
+    def close(self, *, keeps_logs: bool = False) -> None:
+        """Disconnect, and end the cluster on this machine; its logs are left if ``keeps_logs``."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        ray.shutdown()
+        if self._session is not None and not keeps_logs:
+            shutil.rmtree(self._session, ignore_errors=True)
+
+
+def _start(execution: Execution) -> Path:
+    """Start a cluster on this machine; return Ray's folder with its logs and sockets."""
+    cores = os.cpu_count() or 1
+    gpus = 0 if execution.gpus_per_worker == 0 else usable_gpus()
+    allocate(execution, [Machine(cores, gpus)])  # Ray itself accepts any number of cores
+    num_cpus = min(execution.most or execution.fewest or cores, cores)
+    try:
+        # "local" never joins a cluster that runs here or that RAY_ADDRESS names.
+        context = _init("local", num_cpus=num_cpus, num_gpus=gpus, include_dashboard=False)
+        return Path(context.address_info["session_dir"])
+    except Exception as error:
+        raise DeviceError(
+            f"Ray could not start on this machine: {_gist(error)}. Train without it by "
+            "--backend local."
+        ) from error
+
+
+def _join(address: str) -> None:
+    host, colon, port = address.rpartition(":")
+    try:
+        if colon and port.isdecimal():  # Ray would wait two minutes where nothing listens
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+        # Workers train with the driver's copy of this package and of plug-ins.
+        modules = [ray_worker.PACKAGE, *ray_worker.sources(ray_worker.plugins())]
+        _init(address, runtime_env={"py_modules": list(map(str, modules))})
+    except Exception as error:
+        is_refused = "Authentication" in f"{error} {error.__cause__}"
+        advice = _IF_REFUSED if is_refused else _IF_ABSENT
+        raise DeviceError(
+            f"no Ray cluster can be reached at {address!r}: {_gist(error)}. {advice}"
+        ) from error
+
+
+def _init(address: str, **options: Any) -> Any:
+    """Connect to Ray, and keep this process's handler of SIGTERM, which Ray replaces."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        return ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)

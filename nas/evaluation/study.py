@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from nas.common.errors import NasError
 from nas.compiler import ResolvedGenome
@@ -34,7 +35,6 @@ def study(
     first: int = 0,
     purpose: Purpose = "evaluate",
     known: Iterable[Training] = (),
-    is_target: bool = False,
 ) -> Iterator[Training]:
     """Train every mechanism with several seeds, and yield trainings as they finish.
 
@@ -49,13 +49,10 @@ def study(
         purpose: training seeds for "explain" differ from those for all other purposes.
         known: earlier trainings. Those of this purpose and task that did not fail are yielded
             first, and are not run again.
-        is_target: whether ``task`` is the evaluator's target task.
 
     Raises:
         GenomeError: a mechanism does not exist at the task's width, heads or number of tokens.
     """
-    model = task.main
-    context = CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration={})
     place = task_fingerprint(task, data)
     recorded = {
         (training.key, training.evaluation.seed): training.evaluation
@@ -70,19 +67,8 @@ def study(
         form = resolve_under(task, mechanism)
         resolved.setdefault(form.key, form)
         labels.setdefault(form.key, []).append((name, form.digest))
-    work = {key: costs_under(form, context, ["macs"])["macs"] for key, form in resolved.items()}
-    trials = [
-        Trial(
-            key,
-            to_train(form),
-            training_seed(seed, seeds_of, repeat),
-            repeat,
-            work=work[key],
-            is_target=is_target,
-        )
-        for repeat in range(first, repeats)
-        for key, form in resolved.items()
-    ]
+    seeds = {repeat: training_seed(seed, seeds_of, repeat) for repeat in range(first, repeats)}
+    trials = trials_of(resolved, task, seeds, purpose)
 
     def trainings(trial: Trial, evaluation: Evaluation) -> Iterator[Training]:
         key, repeat = trial.key, trial.repeat
@@ -108,9 +94,38 @@ def resolve_under(task: Task, mechanism: Mechanism) -> ResolvedGenome | UserModu
     return mechanism if isinstance(mechanism, UserModule) else task.resolve(mechanism)
 
 
-def to_train(resolved: ResolvedGenome | UserModule) -> Mechanism:
-    """Return what a ``Trial`` of a mechanism contains: its normal form, or the user's module."""
-    return resolved if isinstance(resolved, UserModule) else resolved.genome
+def trials_of(
+    mechanisms: Mapping[str, ResolvedGenome | UserModule],
+    task: Task,
+    seeds: Mapping[int, int],
+    purpose: Purpose,
+) -> list[Trial]:
+    """Return a trial of each mechanism with each seed.
+
+    ``mechanisms`` are those that `resolve_under` returned, by ``Trial.key``. ``seeds`` are the
+    training seeds by ``Trial.repeat``.
+    """
+    context, trained, work = cost_context(task), {}, {}
+    for key, form in mechanisms.items():
+        trained[key] = form if isinstance(form, UserModule) else form.genome
+        work[key] = costs_under(form, context, ["macs"])["macs"]
+    return [
+        Trial(key, trained[key], seed, repeat, work[key], purpose=purpose)
+        for repeat, seed in seeds.items()
+        for key in mechanisms
+    ]
+
+
+def cost_context(
+    task: Task, calibration: Mapping[str, Any] = {}, context: int | None = None
+) -> CostContext:
+    """Return the sizes and options at which costs of a task's mechanisms are computed.
+
+    ``calibration`` has measured times of operations, to predict ``time_ms``; costs of decoding are
+    computed at ``context`` tokens.
+    """
+    model = task.main
+    return CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration, context)
 
 
 def costs_under(

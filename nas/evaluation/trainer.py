@@ -21,7 +21,8 @@ import torch
 from nas.common.errors import DeviceError
 from nas.common.text import first_line
 from nas.compiler import ResolvedGenome
-from nas.costs import CostContext, costs_of
+from nas.costs import costs_of
+from nas.evaluation.study import cost_context
 from nas.evaluation.trial import MAX_ERROR_CHARACTERS, Budget, Evaluation, Reason, Status, Trial
 from nas.tasks import Data, ModelTask, Task
 from nas.tasks.layers import derive_seed, seeded
@@ -287,6 +288,5 @@ def _resolved_at(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGen
         )
     else:
         resolved = model_task.resolve(trial.mechanism)
-    context = CostContext(model_task.sizes, model_task.qkv_bias, model_task.is_causal)
-    costs_of(resolved, context, ["elementwise"])
+    costs_of(resolved, cost_context(model_task), ["elementwise"])
     return resolved

@@ -1,8 +1,7 @@
 """Trials, their evaluations, recorded trainings, and the protocol of evaluators.
 
 An `Evaluator` trains a `Trial` and returns an `Evaluation`; a `Training` is an evaluation with its
-purpose, task and mechanism. All of these are immutable values, which are sent to workers and
-written to files and databases. This module imports no torch.
+purpose, task and mechanism. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from nas.tasks import Data, Task
     from nas.training.user_module import Mechanism
 
+Purpose: TypeAlias = Literal["search", "target", "confirm", "evaluate", "explain", "reference"]
+Stage: TypeAlias = Literal["", "search", "long", "test"]
 Status: TypeAlias = Literal["ok", "stopped", "failed"]
 Reason: TypeAlias = Literal[
     "diverged", "constant", "leak", "out_of_memory", "time_limit", "worker_lost", "error"
@@ -50,7 +51,12 @@ class Trial:
     repeat: int = 0  # index among the trainings of this mechanism
     work: float = 0.0  # expected duration in any unit; trials with most work start first
     keeps_weights: bool = False  # whether the evaluation has the weights of the attention layers
-    is_target: bool = False  # trained under the evaluator's target task
+    purpose: Purpose = "search"
+
+    @property
+    def is_target(self) -> bool:
+        """Whether an evaluator with a target task trains under it: in a search its own trials."""
+        return self.purpose != "search"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +78,12 @@ class Evaluation:
     """The outcome of a trial, which is one training.
 
     Attributes:
-        status: "ok", "failed", or "stopped". A training is stopped if a metric misses the bound
-            of a gate. Only mechanisms with "ok" can be in a front.
+        status: "stopped" if a metric misses the bound of a gate. Only mechanisms with "ok" can be
+            in a front.
         reason: why the training failed; None unless the status is "failed".
         metrics: the task's metrics after the last epoch, by name; finite if the status is "ok".
         reports: reports of all completed epochs.
         core_seconds: processor time.
-        peak_memory_bytes: peak memory of the worker.
         worker: host name and process id.
         hardware: name of the processor or GPU.
         execution: how the steps ran: "cpu, eager", "cuda graph", or the reason why the steps on a
@@ -123,7 +128,7 @@ class Evaluation:
 
     @property
     def is_ok(self) -> bool:
-        """Whether the training was completed and all its metrics are finite."""
+        """Whether the training was completed and missed no gate."""
         return self.status == "ok"
 
     def to_dict(self) -> dict[str, Any]:
@@ -151,16 +156,9 @@ _ADAPTER: Final = TypeAdapter(Evaluation)
 
 
 def is_retried(evaluation: Evaluation, retry_failed: bool = False) -> bool:
-    """Return whether a resumed command repeats a recorded training.
-
-    Commands repeat trainings that lost their worker; with ``retry_failed`` all that failed.
-    """
+    """Return whether a resumed command repeats a training: if its worker was lost, or it failed."""
     is_failed = evaluation.status == "failed"
     return is_failed and (retry_failed or evaluation.reason in RETRIED_ON_RESUME)
-
-
-Purpose: TypeAlias = Literal["search", "target", "confirm", "evaluate", "explain", "reference"]
-Stage: TypeAlias = Literal["", "search", "long", "test"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +169,8 @@ class Training:
         purpose: the command that ran the training, "target" for a training of a search under its
             target task, or "reference" for one of a known mechanism to compare candidates with.
         task: digest of task and data, see `task_fingerprint`.
-        key: digest of the mechanism at the task's sizes (width, heads, layers and tokens). The
-            command ``confirm`` uses the sizes of the search's task in all its stages, as does a
-            search for trainings under its target task.
+        key: as ``Trial.key``. The command ``confirm`` uses the sizes of the search's task in all
+            its stages, as does a search for trainings under its target task.
         name: name of the mechanism, or the command-line argument that defines it; empty if it has
             neither.
         stage: stage of ``confirm``: "search" trains under the search's task, or under a task at
@@ -209,12 +206,10 @@ class Incident:
     """An event in the life of a worker, which is reported and recorded, and changes no result.
 
     Attributes:
-        kind: kind of the event. "node", "memory" and "process": a worker was lost (see
-            ``WorkerLostError``). "refused": a worker cannot train on its machine. "waiting": there
-            is no worker.
+        kind: "node", "memory" or "process": a worker was lost (see ``WorkerLostError``). "refused":
+            a worker cannot train on its machine. "waiting": there is no worker.
         worker: host name and process id; empty if unknown.
-        key, repeat: ``Trial.key`` and ``Trial.repeat`` of the trial that the worker was running,
-            and that is queued again; None if the worker was running no trial.
+        key, repeat: those of the trial that the worker was running, if any.
     """
 
     kind: IncidentKind
@@ -225,17 +220,16 @@ class Incident:
 
 
 def log(incident: Incident) -> None:
-    """Log an incident, which is an event of a worker, as a warning of the logger ``nas``."""
+    """Log an incident as a warning of the logger ``nas``."""
     logging.getLogger("nas").warning("%s", message(incident.text))
 
 
 class Evaluator(Protocol):
     """Trains trials, on one worker or several.
 
-    Every implementation satisfies three conditions. `wait` returns each submitted trial once, in
-    any order. A failure of a candidate becomes a failed evaluation, never an exception (but a
-    user's KeyboardInterrupt is raised). Metrics do not depend on the number of workers.
-    ``on_incident`` is called with each incident as it happens.
+    `wait` returns each submitted trial once, in any order. A failure of a candidate becomes a
+    failed evaluation, never an exception (but a user's KeyboardInterrupt is raised). Metrics do not
+    depend on the number of workers. ``on_incident`` is called with each incident as it happens.
     """
 
     on_incident: Callable[[Incident], None]

@@ -1,4 +1,4 @@
-"""The protocol of search algorithms, the data that they use, their registry, and random search.
+"""The protocol of search algorithms, the data that they use, and their registry.
 
 A proposal is a genome to train. Proposal t depends only on the results that the algorithm received
 before, in order of submission, and on a random generator that is derived from (seed, t). Therefore
@@ -9,17 +9,18 @@ proposals.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import le
-from typing import TYPE_CHECKING, Final, Protocol
+from statistics import fmean
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
 
 from nas.common.objectives import Objective, limits_of
 from nas.common.registry import Registry
 from nas.genome import Genome
-from nas.searching.results import Attempt, Costs, TrialResult
 from nas.space.vary import Variation
+from nas.store import Proposal
 
 if TYPE_CHECKING:
     from nas.searching.archive import Archive
@@ -33,12 +34,75 @@ DRAW: Final = 2
 
 NUM_NEIGHBOURS: Final = 8  # mutants of which one is proposed in the first generation
 NEIGHBOUR: Final = "neighbour"  # operator of a mutant of a named mechanism
+REPEAT: Final = "repeat"  # operator of a proposal that trains a known mechanism again
 
 # Number of failed attempts in a row after which an offspring gets one more mutation.
 PATIENCE: Final = 8
 MAX_STRENGTH: Final = 5  # most mutations of an offspring
 # Number of failed attempts in a row after which half of the attempts are random samples.
 SAMPLE_AFTER: Final = PATIENCE * (MAX_STRENGTH - 1)
+
+# Values of the objectives, in their order. Lower is better: maximised objectives are negated.
+Costs: TypeAlias = "tuple[float, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A genome that an algorithm proposes. It is trained if it is legal and new.
+
+    See `Proposal` for the fields.
+    """
+
+    genome: Genome
+    operator: str
+    name: str | None = None
+    parents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """The result of a proposal, as an algorithm receives it.
+
+    Attributes:
+        number, genome, digest, key, is_repeat, is_target: see `Proposal`.
+        costs: values of the objectives, as means over the trainings of this proposal. None if a
+            training failed or missed a score that its task requires.
+        trainings: values of the objectives of each training. A training that missed a score that
+            its task requires has the worst possible metrics.
+        known_costs: all costs that need no training, by name.
+    """
+
+    number: int
+    genome: Genome
+    digest: str
+    key: str
+    costs: Costs | None
+    trainings: tuple[Costs, ...] = ()
+    known_costs: Mapping[str, float] = field(default_factory=dict)
+    is_repeat: bool = False
+    is_target: bool = False
+
+    @classmethod
+    def of(
+        cls, proposal: Proposal, trainings: Sequence[Costs] | None, *, is_ok: bool = True
+    ) -> TrialResult:
+        """Return the result of a proposal.
+
+        ``trainings`` is None if a training failed. ``is_ok`` is False if a training missed a score
+        that its task requires.
+        """
+        columns = zip(*trainings, strict=True) if trainings else ()
+        return cls(
+            number=proposal.number,
+            genome=proposal.genome,
+            digest=proposal.digest,
+            key=str(proposal.key),
+            costs=tuple(map(fmean, columns)) if trainings and is_ok else None,
+            trainings=tuple(trainings or ()),
+            known_costs=proposal.costs,
+            is_repeat=proposal.is_repeat,
+            is_target=proposal.is_target,
+        )
 
 
 @dataclass(frozen=True)
@@ -50,7 +114,6 @@ class SearchContext:
         mechanisms: names and genomes of published mechanisms. The first generation consists of
             these mechanisms and of mutants of them.
         population: number of proposals in a generation.
-        objectives: the objectives of the search, in the order of ``TrialResult.costs``.
         filter: decides whether a genome may be trained.
         archive: all results so far. It receives each result before the algorithm does.
         lag: see ``SearchConfig``; None: complete generations.
@@ -67,10 +130,7 @@ class SearchContext:
 
     @property
     def batch(self) -> int:
-        """Smallest number of results that are passed to archive and algorithm together.
-
-        Without a lag, these are the results of a generation.
-        """
+        """Smallest number of results that are passed to archive and algorithm together."""
         if self.lag is None:
             return self.population
         return max(1, min(self.population, self.lag // 2))
@@ -133,8 +193,8 @@ class Algorithm(Protocol):
     The first generation does not come from it, but from ``SearchContext.mechanisms``.
 
     A class attribute ``lag`` is the lag of searches that set none, or a generation if that is
-    smaller. Without the attribute, or if it is None, their proposals are computed from the results
-    of complete generations.
+    smaller. Without the attribute, their proposals are computed from the results of complete
+    generations.
     """
 
     def tell(self, results: Sequence[TrialResult]) -> None:
@@ -161,28 +221,5 @@ class Algorithm(Protocol):
 ALGORITHMS: Final[Registry[Callable[[SearchContext], Algorithm]]] = Registry(
     "algorithm",
     "nas.algorithms",
-    modules=(
-        "nas.searching.nsga2",
-        "nas.searching.regularized_evolution",
-        "nas.searching.local_search",
-        "nas.searching.surrogate",
-    ),
+    modules=("nas.searching.nsga2", "nas.searching.baselines", "nas.searching.surrogate"),
 )
-
-
-@ALGORITHMS.register("random")
-class RandomSearch:
-    """Random search, the baseline of all algorithms: each proposal is a sample of the space.
-
-    Li and Talwalkar 2019, "Random search and reproducibility for neural architecture search".
-    """
-
-    def __init__(self, context: SearchContext) -> None:
-        self._context = context
-
-    def tell(self, results: Sequence[TrialResult]) -> None:
-        """Ignore the results."""
-
-    def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Return a random genome of the search space."""
-        return self._context.sample(rng)

@@ -1,8 +1,9 @@
 """All results of a search, and estimates of every mechanism's objectives.
 
-An objective is a cost or a metric. Costs are known exactly. Each metric is estimated by a Gaussian
-process (``NoisyGP``) from the trainings of the mechanism and of similar mechanisms. Mechanisms are
-compared by these estimates, since a mean over few trainings may be high by luck.
+An objective is a cost or a metric; in this module, lower is better. Costs are known exactly. Each
+metric is estimated by a Gaussian process (``NoisyGP``) from the trainings of the mechanism and of
+similar mechanisms. Mechanisms are compared by these estimates, since a mean over few trainings may
+be high by luck.
 
 A training that misses a score that the task requires, a gate, has no metrics that count. Another
 Gaussian process predicts the probability that a mechanism is feasible, that is, that its trainings
@@ -12,18 +13,18 @@ miss no gate (unknown constraints, Gelbart et al. 2014, arXiv 1403.5607).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 import numpy as np
-from moocore import is_nondominated
+from moocore import hypervolume, is_nondominated
 from numpy.typing import NDArray
 
 from nas.common.objectives import Objective, as_costs, limits_of
 from nas.genome import Genome
+from nas.searching.algorithm import Costs, TrialResult
 from nas.searching.quality_model import NoisyGP, features
-from nas.searching.results import Costs, TrialResult
 from nas.store import Proposal
 from nas.store.records import Estimate
 
@@ -34,6 +35,8 @@ DRAWS: Final = 200  # joint posterior samples from which a probability is comput
 FAR: Final = 3.0  # half-width of the confidence interval of an estimate, in standard errors
 TINY: Final = 1e-30  # avoids a division by zero
 FEWEST: Final = 8  # mechanisms with a result that are needed to fit a model
+# Seven equally likely points of a standard normal distribution.
+POINTS: Final = (-1.47, -0.79, -0.37, 0.0, 0.37, 0.79, 1.47)
 
 
 @dataclass
@@ -43,7 +46,7 @@ class Archive:
     Attributes:
         pending: proposals that are being trained.
         most_trainings: maximum number of trainings of a mechanism.
-        models: model of each metric, by the index of the metric among the objectives.
+        models: model of each metric, by its index among the objectives.
         known: the first result of each mechanism whose trainings all succeeded, in the order of the
             proposals.
         span: corner minus ideal value of each objective, lower is better, (objectives,).
@@ -71,10 +74,7 @@ class Archive:
         self._p: Array | None = None
 
     def tell(self, results: Iterable[TrialResult]) -> None:
-        """Add results of proposals to the archive.
-
-        A mechanism with a failed training is removed from ``known``.
-        """
+        """Add results; a mechanism with a failed training is removed from ``known``."""
         for result in results:
             self._num_results += 1
             if result.costs is None:
@@ -95,7 +95,7 @@ class Archive:
         return key in self._first or key in self._bad
 
     def scaled(self, rows: Array) -> Array:
-        """Return objectives scaled so that ideal values are 0 and corners are 1."""
+        """Return objectives scaled: ideal values are 0, corners are 1."""
         scaled: Array = (rows - self._ideal) / self.span
         return scaled
 
@@ -105,9 +105,9 @@ class Archive:
         return bool(self.models) and len(self.known) >= FEWEST
 
     def estimates(self) -> tuple[Array, Array]:
-        """Return estimated objectives of the mechanisms in ``known``, and their standard errors.
+        """Return estimates of the mechanisms in ``known``, and their standard errors.
 
-        Both have the shape (mechanisms, objectives). Lower objectives are better.
+        Both have the shape (mechanisms, objectives).
         """
         if self._estimates is None:
             keys = [result.key for result in self.known]
@@ -123,9 +123,8 @@ class Archive:
     def new_posterior(self) -> tuple[list[Estimate], bool]:
         """Return the estimates that differ from those of the previous call, and those of the front.
 
-        Returns:
-            The estimates, and whether all other mechanisms keep their previous estimates. This is
-            False in the first call, and if a mechanism has failed since.
+        The second value is whether all other mechanisms keep their previous estimates. It is False
+        in the first call, and if a mechanism has failed since.
         """
         if not self.known:
             return [], False
@@ -163,7 +162,7 @@ class Archive:
         """Return predicted objectives of untrained mechanisms and their standard errors.
 
         ``candidates`` are genomes and costs by name. Both arrays have the shape (candidates,
-        objectives). Lower objectives are better.
+        objectives).
         """
         rows = [features(*candidate) for candidate in candidates]
         zeros = {objective.name: 0.0 for objective in self.objectives}
@@ -182,11 +181,7 @@ class Archive:
         return p
 
     def p_non_dominated(self) -> Array:
-        """Return the probability of each mechanism in ``known`` to be in the front.
-
-        That is the probability that it is inside the limits of all objectives, and that no other
-        mechanism inside dominates it.
-        """
+        """Return the probability of each mechanism in ``known`` to be in the front."""
         if self._p is None:
             means, errors = self.estimates()
             self._p = self._members(means).astype(float)
@@ -266,7 +261,7 @@ def _contenders(means: Array, errors: Array, limits: Array) -> NDArray[np.bool_]
     """Return a mask of the mechanisms with a realistic chance to be in the front, (mechanisms,).
 
     A mechanism has no chance if its lower confidence bounds exceed a limit, or are dominated by the
-    upper confidence bounds of another mechanism. Lower objectives are better.
+    upper confidence bounds of another mechanism.
     """
     worst = means + FAR * errors
     worst = worst[front_members(worst, limits)]
@@ -279,13 +274,69 @@ def _contenders(means: Array, errors: Array, limits: Array) -> NDArray[np.bool_]
 def front_members(rows: Array, limits: Array) -> NDArray[np.bool_]:
     """Return a mask of the rows inside the limits that no other row inside dominates, (rows,).
 
-    Equal rows do not dominate each other.
-
-    Args:
-        rows: costs, (mechanisms, objectives); lower is better.
-        limits: largest values of the columns, (objectives,).
+    Equal rows do not dominate each other. ``rows`` has the shape (mechanisms, objectives).
     """
     is_member: NDArray[np.bool_] = np.all(rows <= limits, axis=1)
     if is_member.any():
         is_member[is_member] = is_nondominated(rows[is_member], keep_weakly=True)
     return is_member
+
+
+def gains_of_shifts(
+    rows: Array, shifts: Array, indices: Iterable[int]
+) -> Iterator[tuple[float, int]]:
+    """Yield the expected gain of one more training of some mechanisms, each with its index.
+
+    The gain is the expected increase of the hypervolume of the estimated front when the estimate of
+    this mechanism changes and all other estimates stay fixed (knowledge gradient, Frazier et al.
+    2009, "The knowledge-gradient policy for correlated normal beliefs"). Mechanisms whose shifted
+    estimate is always dominated are left out.
+
+    Args:
+        rows: scaled estimates of all mechanisms, (mechanisms, objectives).
+        shifts: standard deviations of the shifts of their estimates by a training.
+        indices: the mechanisms that may be trained.
+    """
+    members = is_nondominated(rows, keep_weakly=True)
+    front = rows[members]
+    total = _volume(front)
+    for i in indices:
+        if is_dominated(rows[i] + POINTS[0] * shifts[i], front):
+            continue
+        # Without a member of the front, mechanisms behind it may enter the front.
+        others = non_dominated_rows(np.delete(rows, i, axis=0)) if members[i] else front
+        yield _volume(others) + expected_gain(others, rows[i], shifts[i]) - total, i
+
+
+def non_dominated_rows(rows: Array) -> Array:
+    """Return the non-dominated rows; equal rows do not dominate each other."""
+    members: Array = rows[is_nondominated(rows, keep_weakly=True)]
+    return members
+
+
+def is_dominated(row: Array, others: Array) -> bool:
+    """Return whether one of the other rows dominates a row, or equals it."""
+    return bool((others <= row).all(axis=1).any())
+
+
+def expected_gain(front: Array, row: Array, spread: Array) -> float:
+    """Return the expected hypervolume that a mechanism with uncertain objectives adds to a front.
+
+    Args:
+        front: scaled objectives of other mechanisms, (mechanisms, objectives).
+        row: means of the mechanism's scaled objectives, which are normally distributed.
+        spread: standard deviations of these objectives.
+    """
+    return float(np.mean([_gain(front, row + point * spread) for point in POINTS]))
+
+
+def _gain(front: Array, row: Array) -> float:
+    if (row >= 1).any():
+        return 0.0
+    return float(np.prod(1 - row)) - _volume(np.maximum(front, row))
+
+
+def _volume(rows: Array) -> float:
+    """Return the hypervolume of rows of scaled objectives, up to the corner 1."""
+    inside = rows[(rows < 1).all(axis=1)]
+    return float(hypervolume(inside, np.ones(rows.shape[1]))) if len(inside) else 0.0

@@ -25,7 +25,7 @@ from nas.common.pareto import scaled_hypervolume
 from nas.common.rates import BY_VALIDATION, CHOOSING_SEEDS
 from nas.common.search_config import check_count
 from nas.costs import costs_of, default_costs
-from nas.evaluation.study import costs_under, resolve_under, to_train, why_not
+from nas.evaluation.study import costs_under, resolve_under, trials_of, why_not
 from nas.evaluation.trial import (
     Stage,
     Training,
@@ -38,7 +38,7 @@ from nas.evaluation.trial import (
 from nas.genome import Genome
 from nas.genome.mechanisms import mechanism
 from nas.searching.loop import LIKELY
-from nas.searching.setup import check_measures, cost_context, longer_task, run_cost_context
+from nas.searching.setup import check_measures, longer_task, run_cost_context
 from nas.store import (
     Candidate,
     Run,
@@ -193,7 +193,7 @@ def plan_confirmation(
         chosen.setdefault(reference.key, reference)
     plan = ConfirmationPlan(metric, seeds, chosen, tuple(stages), (), reference, rates)
     todo = (_missing_trials(run, stage, chosen.values(), plan.repeats) for stage in stages)
-    return replace(plan, todo=tuple(map(tuple, todo)))
+    return replace(plan, todo=tuple(todo))
 
 
 def confirm_run(
@@ -325,18 +325,15 @@ def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
 
 def _missing_trials(
     run: Run, stage: ConfirmationStage, mechanisms: Iterable[ComparedMechanism], repeats: int
-) -> Iterator[Trial]:
+) -> tuple[Trial, ...]:
     done = {
         (training.key, training.repeat)
         for training in run.trainings("confirm")
         if (training.stage, training.task) == (stage.stage, stage.fingerprint)
         and not is_retried(training.evaluation)
     }
-    context = cost_context(stage.task, {})
     resolved = {each.key: resolve_under(stage.task, each.mechanism) for each in mechanisms}
-    work = {key: costs_under(form, context, ["macs"])["macs"] for key, form in resolved.items()}
-    for repeat in range(repeats):
-        seed = training_seed(run.setup.config.seed, "confirm", repeat)
-        for key, form in resolved.items():
-            if (key, repeat) not in done:
-                yield Trial(key, to_train(form), seed, repeat, work=work[key])
+    seed = run.setup.config.seed
+    seeds = {repeat: training_seed(seed, "confirm", repeat) for repeat in range(repeats)}
+    trials = trials_of(resolved, stage.task, seeds, "confirm")
+    return tuple(trial for trial in trials if (trial.key, trial.repeat) not in done)

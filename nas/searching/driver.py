@@ -16,6 +16,7 @@ from nas.common.errors import NasWarning
 from nas.common.search_config import SearchConfig, check_count
 from nas.common.text import plural
 from nas.costs import need_calibration
+from nas.evaluation.study import cost_context
 from nas.evaluation.trial import Evaluator, is_retried
 from nas.searching.algorithm import ALGORITHMS
 from nas.searching.front_file import write_front
@@ -27,7 +28,6 @@ from nas.searching.setup import (
     MakeEvaluator,
     Tasks,
     check_space,
-    cost_context,
     lag_of,
     make_objectives,
     relative_limits,
@@ -98,7 +98,6 @@ def run_search(
                 *tasks.scored,
                 evaluator,
                 seed=config.seed,
-                is_target=tasks.scored[0] is not task,
                 on_reference=listener.on_reference,
             )
         context = cost_context(front, calibration, space.context)

@@ -12,7 +12,7 @@ from nas.compiler import ResolvedGenome, formula_of
 from nas.costs import CostContext, costs_of, default_costs
 from nas.genome import Genome
 from nas.genome.canonical import digest
-from nas.searching.results import Attempt
+from nas.searching.algorithm import Attempt
 from nas.space.rules import Policy, validate
 from nas.store import Proposal
 from nas.store.records import Verdict

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeAlias
 
 from nas.common.errors import RunError, SpaceExhausted
 from nas.common.objectives import as_costs
@@ -31,10 +31,10 @@ from nas.evaluation.trial import (
     is_retried,
     training_seed,
 )
+from nas.searching.algorithm import TrialResult
 from nas.searching.front_file import write_front
 from nas.searching.listener import Evaluated, GenerationDone, Listener
 from nas.searching.proposing import Proposer
-from nas.searching.results import TrialResult
 from nas.store import Counts, Proposal, RunWriter
 from nas.store.files import run_argument
 from nas.store.weights import keep_weights, remove_weights
@@ -42,6 +42,8 @@ from nas.store.weights import keep_weights, remove_weights
 AT_ONCE: Final = 8  # proposals that are drawn before finished trainings are looked at
 FRONT_SECONDS: Final = 10.0  # between two writes of front.json; reading the front takes time
 LIKELY: Final = 0.01  # probability of being in the front from which on weights are kept
+
+_Place: TypeAlias = "tuple[str, int, Purpose]"  # key, repeat and purpose of a training
 
 
 @dataclass
@@ -77,11 +79,9 @@ class Loop:
         self._config, self._objectives, self._setup = setup.config, setup.objectives, setup
         self._is_trained = any(objective.is_metric for objective in setup.objectives)
         self._work: list[_Work] = []  # by number of the proposal
-        # Proposed trainings of each mechanism, and whether under the target task.
-        self._num_trainings: Counter[tuple[str, bool]] = Counter()
+        self._num_trainings: Counter[tuple[str, Purpose]] = Counter()  # proposed, by mechanism
         self._results: list[TrialResult] = []  # up to the first proposal without a result
-        # Numbers of proposals by key, repeat, and whether under the target task.
-        self._running: dict[tuple[str, int, bool], int] = {}
+        self._running: dict[_Place, int] = {}  # numbers of proposals
         self._num_generations, self._counts = 0, Counts()
         self._front_written = -math.inf  # monotonic time in seconds
         self._is_exhausted = False
@@ -121,13 +121,11 @@ class Loop:
                     "database from a copy."
                 )
             self._add([*attempts][-1])
-        trained = {
-            (t.key, t.repeat, t.purpose == "target"): t.evaluation for t in self._run.trainings()
-        }
+        trained = {(t.key, t.repeat, t.purpose): t.evaluation for t in self._run.trainings()}
         for work in self._work:
             for repeat in work.repeats:
-                which = (str(work.proposal.key), repeat, work.proposal.is_target)
-                evaluation = trained.get(which)
+                place = str(work.proposal.key), repeat, _purpose(work.proposal)
+                evaluation = trained.get(place)
                 if evaluation is not None and not is_retried(evaluation, self._retry_failed):
                     self._learn(work, repeat, evaluation)
 
@@ -135,9 +133,10 @@ class Loop:
         """Add a proposal by its last attempt; if that is not trained, the space is exhausted."""
         self._is_exhausted = not last.is_trained
         if last.is_trained:
-            first = self._num_trainings[str(last.key), last.is_target]
+            which = str(last.key), _purpose(last)
+            first = self._num_trainings[which]
             repeats = range(first, first + (1 if last.is_repeat else self._config.repeats))
-            self._num_trainings[str(last.key), last.is_target] = repeats.stop
+            self._num_trainings[which] = repeats.stop
             self._work.append(_Work(last, repeats))
 
     def _propose(self) -> bool:
@@ -173,7 +172,7 @@ class Loop:
                 if repeat not in work.evaluations:
                     trial = self._trial(work.proposal, repeat)
                     trials.append(trial)
-                    self._running[trial.key, trial.repeat, trial.is_target] = number
+                    self._running[trial.key, trial.repeat, trial.purpose] = number
         if self._is_trained:
             self._evaluator.submit(trials)
         else:
@@ -190,7 +189,7 @@ class Loop:
             work=work.get("time_ms", work.get("macs", 0.0))
             * (self._proposer.work_ratio if is_target else 1.0),
             keeps_weights=repeat == 0 and self._is_trained and kept,
-            is_target=is_target,
+            purpose=_purpose(proposal),
         )
 
     def _wait(self) -> None:
@@ -215,7 +214,7 @@ class Loop:
             self._end_generations()
 
     def _record(self, trial: Trial, evaluation: Evaluation) -> int:
-        number = self._running.pop((trial.key, trial.repeat, trial.is_target))
+        number = self._running.pop((trial.key, trial.repeat, trial.purpose))
         names = {objective.name for objective in self._objectives}
         missing = names - self._work[number].proposal.costs.keys() - evaluation.metrics.keys()
         task = self._setup.front_task if trial.is_target else self._setup.task
@@ -225,8 +224,7 @@ class Loop:
                 "run optimises; expected its score to give all of its metrics."
             )
         keep_weights(self._run.folder, trial.key, evaluation)
-        purpose: Purpose = "target" if trial.is_target else "search"
-        place = purpose, task.fingerprint, task.name, trial.key, "", trial.repeat
+        place = trial.purpose, task.fingerprint, task.name, trial.key, "", trial.repeat
         generation = number // self._config.population
         self._writer.record_training(Training(*place, evaluation), generation)
         return number
@@ -301,18 +299,13 @@ class Loop:
         )
 
 
+def _purpose(proposal: Proposal) -> Purpose:
+    return "target" if proposal.is_target else "search"
+
+
 def _untrained(trial: Trial) -> Evaluation:
     """Return an evaluation without metrics, for runs whose objectives are all costs."""
+    budget, note = Budget(0, 0, "none"), "not trained: no objective is measured"
     return Evaluation(
-        status="ok",
-        reason=None,
-        metrics={},
-        reports=(),
-        seed=trial.seed,
-        budget=Budget(0, 0, "none"),
-        wall_seconds=0.0,
-        core_seconds=0.0,
-        peak_memory_bytes=0,
-        worker="none",
-        execution="not trained: no objective is measured",
+        "ok", None, {}, (), trial.seed, budget, 0.0, 0.0, 0, worker="none", execution=note
     )

@@ -20,8 +20,7 @@ from pymoo.core.problem import Problem
 from pymoo.operators.survival.rank_and_crowding import RankAndCrowding
 
 from nas.common.objectives import limits_of
-from nas.searching.algorithm import ALGORITHMS, PATIENCE, TELL, SearchContext
-from nas.searching.results import Attempt, TrialResult
+from nas.searching.algorithm import ALGORITHMS, PATIENCE, TELL, Attempt, SearchContext, TrialResult
 
 # Share of offspring by crossover; all other offspring are mutants. On an analytic landscape over
 # two spaces, shares of 0.5 to 0.9 were equally good, and better than 0 or than mutating a

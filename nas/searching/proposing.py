@@ -22,8 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from nas.searching.algorithm import Algorithm, SearchContext
-from nas.searching.results import REPEAT, Attempt, TrialResult
+from nas.searching.algorithm import REPEAT, Algorithm, Attempt, SearchContext, TrialResult
 from nas.searching.target_archive import TargetArchive
 from nas.store import Proposal
 from nas.store.records import TARGET, Estimate

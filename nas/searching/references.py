@@ -29,13 +29,11 @@ def train_references(
     evaluator: Evaluator,
     *,
     seed: int,
-    is_target: bool,
     on_reference: Callable[[int, int], None],
 ) -> list[Training]:
     """Train standard attention and ``uniform`` under a task without gates.
 
     Args:
-        is_target: whether ``task`` is the evaluator's target task.
         on_reference: called with the number of finished trainings and the total number.
 
     Raises:
@@ -50,7 +48,6 @@ def train_references(
         repeats=TRAININGS,
         seed=seed,
         purpose="reference",
-        is_target=is_target,
     ):
         if not training.evaluation.is_ok:
             raise RunError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from nas.common.objectives import COST_REFERENCE, QUALITY, Metric, Objective, of
 from nas.common.search_config import SearchConfig
 from nas.compiler import standard_attention
 from nas.costs import COSTS, CostContext, costs_of
+from nas.evaluation.study import cost_context
 from nas.evaluation.trainer import budget_of
 from nas.evaluation.trial import Evaluator, Training
 from nas.searching.algorithm import ALGORITHMS, SearchContext
@@ -153,18 +154,6 @@ def make_objectives(
             )  # fmt: skip
         objectives.append(objective)
     return tuple(objectives)
-
-
-def cost_context(
-    task: Task, calibration: Mapping[str, Any], context: int | None = None
-) -> CostContext:
-    """Return the sizes and options at which costs of a task's mechanisms are computed.
-
-    ``calibration`` has measured times of operations, to predict ``time_ms``; costs of decoding are
-    computed at ``context`` tokens.
-    """
-    model = task.main
-    return CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration, context)
 
 
 def run_cost_context(setup: RunSetup, task: Task) -> CostContext:

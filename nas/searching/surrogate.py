@@ -12,7 +12,7 @@ proposed. The front includes pending proposals with their predicted objectives. 
 is a new offspring of trained mechanisms without screening, so that a wrong model cannot mislead the
 search. Costs are known exactly; only metrics are predicted.
 
-A known mechanism is trained again if this has a greater expected gain (``nas.searching.gains``)
+A known mechanism is trained again if this has a greater expected gain (``nas.searching.archive``)
 than every offspring. Such re-evaluations distinguish good mechanisms late in a search.
 """
 
@@ -28,11 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.common.objectives import limits_of
-from nas.searching.algorithm import ALGORITHMS, DRAW, SearchContext
-from nas.searching.archive import front_members
-from nas.searching.gains import expected_gain, gains_of_shifts, non_dominated_rows
+from nas.searching.algorithm import ALGORITHMS, DRAW, REPEAT, Attempt, SearchContext, TrialResult
+from nas.searching.archive import expected_gain, front_members, gains_of_shifts, non_dominated_rows
 from nas.searching.nsga2 import Nsga2
-from nas.searching.results import REPEAT, Attempt, TrialResult
 
 if TYPE_CHECKING:
     Array = NDArray[np.float64]

@@ -9,7 +9,7 @@ the front, far from each other in cost. After that, each proposal is the option 
 expected gain of target hypervolume per work: the algorithm's new mechanism on the short task, a
 known mechanism's first training under the target task, or one more training of a known mechanism
 under either task. A first target training gains what the mechanism is expected to add to the
-reported front; for the other gains see ``nas.searching.gains``. The work of a target training
+reported front; for the other gains see `gains_of_shifts`. The work of a target training
 relative to a short training is a constant, so that proposals do not depend on measured times.
 """
 
@@ -23,16 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.genome import Genome
-from nas.searching.archive import Archive
-from nas.searching.gains import (
+from nas.searching.algorithm import Costs, TrialResult
+from nas.searching.archive import (
     POINTS,
+    Archive,
     expected_gain,
     gains_of_shifts,
     is_dominated,
     non_dominated_rows,
 )
 from nas.searching.quality_model import features
-from nas.searching.results import Costs, TrialResult
 from nas.searching.target_model import TargetModel
 from nas.store.records import Estimate
 

@@ -9,11 +9,10 @@ from typing import Any, Final
 from nas.common.objectives import Objective
 from nas.costs import CostContext
 from nas.genome import ModelSizes
-from nas.searching.algorithm import ALGORITHMS, SearchContext
+from nas.searching.algorithm import ALGORITHMS, SearchContext, TrialResult
 from nas.searching.archive import Archive
 from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
-from nas.searching.results import TrialResult
 from nas.space import SearchSpace
 from nas.space.rules import Policy, load_policy, validate
 from nas.space.space import seeds

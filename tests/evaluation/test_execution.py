@@ -5,8 +5,7 @@ import os
 import pytest
 
 from nas.common.errors import ConfigError, DeviceError
-from nas.evaluation.backends import make_evaluator
-from nas.evaluation.execution import Execution, Machine, allocate, mps_runs
+from nas.evaluation.execution import Execution, Machine, allocate, make_evaluator, mps_runs
 
 
 def allocated(cores, gpus, workers=None, gpus_per_worker=None):

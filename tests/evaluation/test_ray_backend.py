@@ -117,7 +117,14 @@ def outcome(
 
 
 REAL_TRIALS = [
-    Trial(name, mechanism(name).genome, seed=n, keeps_weights=True, work=n, is_target=n > 2)
+    Trial(
+        name,
+        mechanism(name).genome,
+        seed=n,
+        keeps_weights=True,
+        work=n,
+        purpose="target" if n > 2 else "search",
+    )
     for n, name in enumerate(REAL)
 ]
 

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from nas.costs import costs_of
-from nas.evaluation.study import why_not
+from nas.evaluation.study import cost_context, why_not
 from nas.explaining import Bounds, plan_explanation
 from nas.genome import Visibility
 from nas.genome.mechanisms import MECHANISMS, mechanism
-from nas.searching.setup import cost_context
 from nas.space.rules import load_policy, validate
 from nas.tasks import load_task
 from tests.genomes import build

@@ -16,11 +16,10 @@ import numpy as np
 
 from benchmarks.tabular.table import load_table
 from nas.common.objectives import Metric
-from nas.evaluation.study import study
+from nas.evaluation.study import cost_context, study
 from nas.evaluation.trial import Budget, Evaluation
 from nas.explaining import Bounds, plan_explanation
 from nas.report.explanation import ExplainResult, make_explanation
-from nas.searching.setup import cost_context
 from nas.space.rules import load_policy
 from nas.tasks import Data, load_task
 from tests.genomes import build

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nas.searching.algorithm import ALGORITHMS
-from nas.searching.results import Attempt
+from nas.searching.algorithm import ALGORITHMS, Attempt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
 
-    from nas.searching.algorithm import SearchContext
-    from nas.searching.results import TrialResult
+    from nas.searching.algorithm import SearchContext, TrialResult
 
 
 @ALGORITHMS.register("hill-climbing")

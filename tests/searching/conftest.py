@@ -17,13 +17,12 @@ from nas.common.search_config import SearchConfig
 from nas.costs import CostContext
 from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.genome import ModelSizes
-from nas.searching.algorithm import SearchContext
+from nas.searching.algorithm import SearchContext, TrialResult
 from nas.searching.filtering import CandidateFilter
 from nas.searching.front_file import run_answer
 from nas.searching.listener import Listener
 from nas.searching.loop import Loop
 from nas.searching.proposing import Proposer
-from nas.searching.results import TrialResult
 from nas.searching.setup import make_proposer
 from nas.space import SearchSpace
 from nas.space.rules import Policy, load_policy

@@ -13,8 +13,7 @@ import pytest
 
 from nas.common.errors import RunError
 from nas.common.search_config import SearchConfig
-from nas.evaluation.backends import make_evaluator
-from nas.evaluation.execution import Execution
+from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.trial import Incident
 from nas.searching import driver
 from nas.searching.driver import resume_search, run_search

@@ -9,8 +9,8 @@ import pytest
 
 from nas.common.pareto import non_dominated
 from nas.genome.mechanisms import mechanism
+from nas.searching.algorithm import Costs, TrialResult
 from nas.searching.nsga2 import Nsga2
-from nas.searching.results import Costs, TrialResult
 
 MHA = mechanism("mha").genome
 

@@ -10,8 +10,8 @@ import pytest
 from nas.genome import Genome, ModelSizes, Node
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import mechanism
+from nas.searching.algorithm import Attempt
 from nas.searching.filtering import ILLEGAL
-from nas.searching.results import Attempt
 from nas.testing.algorithms import drive, result_of
 
 MHA, GQA = mechanism("mha").genome, mechanism("gqa").genome

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from nas.genome.mechanisms import MECHANISMS, mechanism
+from nas.searching.algorithm import TrialResult
 from nas.searching.archive import Archive
 from nas.searching.power_transform import YeoJohnson
 from nas.searching.quality_model import NoisyGP
-from nas.searching.results import TrialResult
 
 NOISE = 0.01
 

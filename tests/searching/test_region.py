@@ -15,10 +15,10 @@ from nas.common.objectives import Metric, front_costs
 from nas.common.pareto import scaled_hypervolume
 from nas.evaluation.trial import Budget, Evaluation, Training
 from nas.genome.mechanisms import mechanism
+from nas.searching.algorithm import TrialResult
 from nas.searching.archive import Archive
 from nas.searching.nsga2 import Nsga2
 from nas.searching.references import limit_of
-from nas.searching.results import TrialResult
 from nas.searching.setup import relative_limits
 from nas.testing.algorithms import OBJECTIVES, SPACE
 

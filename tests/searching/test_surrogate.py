@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from nas.common.pareto import hypervolume
-from nas.searching.archive import Archive
-from nas.searching.gains import expected_gain
-from nas.searching.results import REPEAT, TrialResult
+from nas.searching.algorithm import REPEAT, TrialResult
+from nas.searching.archive import Archive, expected_gain
 from nas.store import Proposal
 
 LEVELS = 12  # of quality: a landscape that is soon known, under noise

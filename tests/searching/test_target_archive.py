@@ -6,7 +6,7 @@ import numpy as np
 
 from nas.costs import costs_of
 from nas.genome.mechanisms import MECHANISMS
-from nas.searching.results import TrialResult
+from nas.searching.algorithm import TrialResult
 from nas.searching.target_archive import SPREAD, TargetArchive
 from tests.recorded_run import ACCURACY, MACS, SETTING
 
