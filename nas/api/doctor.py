@@ -17,7 +17,7 @@ from nas.evaluation.execution import Execution, Machine, allocate, mps_runs
 from nas.report.units import human
 from nas.searching.checking import check_run
 from nas.store import RUNS, find_run, this_session
-from nas.tasks.images.folder import cache_folder
+from nas.tasks.images.data import cache_folder
 
 
 @dataclass(frozen=True)

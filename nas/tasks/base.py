@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from nas.common.config import Frozen, Name
 from nas.common.errors import DataError, TaskError
 from nas.common.objectives import Metric
 from nas.common.registry import Registry
 from nas.genome import Genome, ModelSizes
+from nas.tasks.files import checked_spec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +45,7 @@ class Data:
     instance can be the key of a cache.
 
     Attributes:
-        name: the data spec, a text that says where the examples come from.
+        name: the data spec.
         train, validation: disjoint splits; each maps names of columns to arrays of equal length.
         digest: digest of the content, 16 hex characters; it does not depend on file paths.
         facts: small values that models or batches need, such as the names of the classes.
@@ -78,14 +79,14 @@ class Task(Frozen):
 
     Attributes:
         kind: name of the task family in ``TASKS`` and YAML.
-        data_kinds: the kinds of data that ``data`` may name, such as "digits" or "file".
+        data_kinds: the kinds of data that ``data`` may name, with forms as in ``checked_spec``.
         name, about: name and description of the task; they do not change results.
         data: the data spec, which says where the examples come from: a kind of data, or a kind, a
             colon and a path or name, such as "file:book.txt".
     """
 
     kind: ClassVar[str]
-    data_kinds: ClassVar[tuple[str, ...]]
+    data_kinds: ClassVar[Mapping[str, str]] = {}
 
     name: Name
     about: str = ""
@@ -108,11 +109,7 @@ class Task(Frozen):
 
     @abstractmethod
     def load(self) -> Data:
-        """Return training and validation data.
-
-        Raises:
-            DataError: the data cannot be read.
-        """
+        """Return training and validation data; raise DataError if they cannot be read."""
 
     def load_test(self) -> Data:
         """Return the training examples of `load`, with the test set as validation examples.
@@ -152,11 +149,7 @@ class Task(Frozen):
 
     @abstractmethod
     def at_rates(self) -> Mapping[float, Task]:
-        """Return the task at each of the learning rates of the scored model, by rate.
-
-        Raises:
-            TaskError: the task offers no learning rates.
-        """
+        """Return the task at each learning rate of the scored model; raise TaskError without."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the task as plain data, including ``kind``, for ``nas.tasks.parse_task``."""
@@ -174,31 +167,25 @@ class ModelTask(Task):
     Attributes:
         is_causal: whether each token attends only to itself and earlier tokens.
         is_padded: whether sequences have padding, which attention must ignore.
-        num_tallies: length of the tensor that ``tally`` returns.
-        width, depth, heads: number of features of each token, number of layers, and number of
-            attention heads.
-        mlp_ratio, feed_forward: hidden width of the feed-forward networks divided by ``width``, and
-            their activation: ``gelu``, ``relu``, ``relu_squared`` (So et al. 2021) or ``swiglu``
-            (Shazeer 2020). The last two have no biases.
-        norm: the norms of the model, ``layer`` or ``rms``.
+        width, depth: number of features of each token, and number of layers.
+        mlp_ratio: hidden width of the feed-forward networks divided by ``width``.
+        feed_forward: their activation. ``relu_squared`` (So et al. 2021) and ``swiglu`` (Shazeer
+            2020) are without biases.
         dropout: dropout rate of each branch before its residual connection.
         final_norm: whether a norm follows the last layer.
-        qkv_bias: whether the projections to queries, keys and values have biases.
         zero_init: whether the last matrix of each branch, that is, of attention and of the
             feed-forward network, is initially zero. A user's own module is left as it is.
         positions: ``learned`` position embeddings, or ``none``.
         registers: number of learned tokens before the tokens of each example (Darcet et al. 2024).
         init_std: standard deviation of the initial embeddings of tokens and positions.
-        epochs, batch_size: number of epochs, and number of examples in a batch.
         optimizer: ``adamw``, or ``muon`` for the matrices of linear maps in the layers and AdamW
             for the other weights.
-        learning_rate, weight_decay, beta2: hyperparameters of the optimiser. The learning rate is
-            the largest rate of the schedule.
+        learning_rate: the largest rate of the schedule.
         learning_rates: rates from which comparisons with ``rates`` choose for each mechanism, in
             ascending order, with ``learning_rate``; empty if the task offers none. They do not
             change a training.
         decay: the weights to which weight decay applies: ``all``, or only ``matrices``.
-        clip: largest norm of the gradient of all weights; None for no limit.
+        clip: largest norm of the gradient of all weights.
         schedule: schedule of the learning rate: ``one_cycle`` (Smith & Topin 2018), ``constant``,
             or ``warmdown`` (a short rise, a constant rate, and a linear fall to zero).
         precision: ``float32``, ``bfloat16`` (mixed), or ``auto``: mixed precision if the hardware
@@ -235,6 +222,11 @@ class ModelTask(Task):
     schedule: Literal["one_cycle", "constant", "warmdown"] = "one_cycle"
     precision: Literal["auto", "bfloat16", "float32"] = "auto"
     data_seed: int = Field(default=0, ge=0, lt=2**63)
+
+    @field_validator("data")
+    @classmethod
+    def _data_has_a_kind(cls, value: str) -> str:
+        return checked_spec(value, cls.data_kinds)
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> ModelTask:
@@ -284,19 +276,16 @@ class ModelTask(Task):
         return data.count("train")
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """Return the indices of the training examples of an epoch, in the order of training.
+        """Return the indices of an epoch's training examples, in the order of training.
 
-        The default is a random permutation of all training examples. Epochs are numbered from 1.
+        The default is a random permutation of all. Epochs are numbered from 1.
         """
         import torch
 
         return torch.randperm(self.epoch_size(data), generator=rng)
 
     def num_eval_examples(self, data: Data, epoch: int) -> int:
-        """Return the number of validation examples, from the first on, to evaluate after an epoch.
-
-        Epochs are numbered from 1.
-        """
+        """Return how many validation examples, from the first on, are evaluated after an epoch."""
         return data.count("validation")
 
     @abstractmethod

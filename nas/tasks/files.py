@@ -1,7 +1,4 @@
-"""Parse data specs, list the files of data directories, and read files.
-
-Data may come from an untrusted source, so file names are checked before a file is read.
-"""
+"""Parse data specs, list the files of data directories, and read files."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from pathlib import Path
 from nas.common.config import near
 from nas.common.errors import DataError
 from nas.common.reading import open_regular
+from nas.common.text import plural
 
 
 def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
@@ -39,41 +37,23 @@ def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
     return f"{kind}:{os.path.abspath(rest)}"
 
 
-def expanded(path: str) -> Path:
-    """Return a path without ~; raise DataError if there is no such user or home directory."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        raise DataError(f"{path}: there is no such user or home folder.") from None
-
-
-def read_bytes(path: str | Path, ends: int | None = None) -> bytes:
-    """Return the content of a file, or its first and last ``ends`` bytes with a space between them.
+def read_bytes(path: str | Path) -> bytes:
+    """Return the content of a regular file, whose path may begin with ~.
 
     Raises:
         DataError: the file cannot be read.
     """
-    path = expanded(str(path))
     try:
-        with open_regular(path) as file:
-            if ends is None or os.fstat(file.fileno()).st_size <= 2 * ends:
-                return file.read()
-            first = file.read(ends)
-            file.seek(-ends, os.SEEK_END)
-            return first + b" " + file.read(ends)
+        with open_regular(Path(path).expanduser()) as file:
+            return file.read()
     except OSError as error:
         raise DataError(
             f"{path}: cannot be read ({error.strerror}); expected a text file."
         ) from None
-    except MemoryError:
-        raise DataError(
-            f"{path}: its {path.stat().st_size:,} bytes do not fit into the memory; expected a "
-            "smaller file."
-        ) from None
 
 
 def list_classes(
-    root: Path, part: Sequence[str], suffixes: tuple[str, ...], noun: str, *, least: int = 1
+    root: Path, part: Sequence[str], suffixes: tuple[str, ...], *, least: int = 1
 ) -> tuple[tuple[str, ...], list[list[Path]]]:
     """Return the sorted classes of a data directory, and the sorted files of each class.
 
@@ -82,57 +62,30 @@ def list_classes(
     Args:
         part: possible names of the folder ``part``, of which the first existing folder is read.
         suffixes: the suffixes of files to list, in lower case.
-        noun: plural noun for the files in error messages.
         least: smallest number of files that each class must have.
 
     Raises:
-        DataError: a folder is missing or cannot be read; there are fewer than two classes; a class
-            has fewer than ``least`` files; a file name is not printable; or a file is a link to a
-            place outside of the data.
+        DataError: a folder cannot be read; there are fewer than two classes; or a class has fewer
+            than ``least`` files.
     """
-    expected = f"expected {part[0]}/ with a folder of {noun} for each class"
-    if not root.is_dir():
-        raise DataError(
-            f"{root}: {'is a file' if root.exists() else 'there is no such folder'}; {expected}."
-        )
-    split = next((root / name for name in part if (root / name).is_dir()), None)
-    if split is None:
-        folders = " or ".join(f"{name}/" for name in part)
-        raise DataError(f"{root}: holds no folder {folders}; {expected}.")
-    classes = _names(split, lambda entry: entry.is_dir())
-    if len(classes) < 2:
-        count = f"one class, {classes[0]!r}" if classes else "no folders"
-        raise DataError(f"{split}: holds {count}; expected at least two folders of {noun}.")
-    files = []
-    for folder in (split / name for name in classes):
-        names = _names(folder, lambda entry: entry.name.lower().endswith(suffixes))
-        if len(names) < least:
-            raise DataError(
-                f"{folder}: holds {len(names) or 'no'} {noun}; expected at least {least}, as files "
-                f"such as *{suffixes[0]}."
-            )
-        files.append([folder / name for name in names])
-    return tuple(classes), files
-
-
-def _names(folder: Path, is_wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
+    split = next((root / name for name in part if (root / name).is_dir()), root / part[0])
+    expected = f"expected at least two folders of files such as *{suffixes[0]}, one for each class"
     try:
-        with os.scandir(folder) as entries:
-            names = sorted(e.name for e in entries if not e.name.startswith(".") and is_wanted(e))
+        classes = _paths(split, os.DirEntry.is_dir)
+        files = [_paths(c, lambda entry: entry.name.lower().endswith(suffixes)) for c in classes]
     except OSError as error:
-        raise DataError(f"{folder}: cannot be read ({error.strerror}).") from None
-    for name in names:
-        _check_name(folder, name)
-    return names
+        reason = f"cannot be read ({error.strerror})"
+        raise DataError(f"{error.filename}: {reason}; {expected}.") from None
+    if len(classes) < 2:
+        raise DataError(f"{split}: found {plural(len(classes), 'folder')}; {expected}.")
+    for folder, own in zip(classes, files, strict=True):
+        if len(own) < least:
+            found = f"{plural(len(own), 'file')} *{suffixes[0]}"
+            raise DataError(f"{folder}: found {found}; expected at least {least}.")
+    return tuple(path.name for path in classes), files
 
 
-def _check_name(folder: Path, name: str) -> None:
-    path = folder / name
-    if not name.isprintable():  # bytes that are not UTF-8, or control sequences of a terminal
-        raise DataError(f"{folder}: {name!a} is no printable name; rename it.")
-    # Path.resolve would raise for a cycle of links.
-    root = os.path.dirname(os.path.realpath(folder))
-    if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
-        raise DataError(
-            f"{path}: is a link that leads out of the data; copy what it points to, or remove it."
-        )
+def _paths(folder: Path, is_wanted: Callable[[os.DirEntry[str]], bool]) -> list[Path]:
+    with os.scandir(folder) as entries:
+        names = sorted(e.name for e in entries if not e.name.startswith(".") and is_wanted(e))
+    return [folder / name for name in names]

@@ -68,7 +68,6 @@ class GatedTask(_TaskField, Task):
     """
 
     kind: ClassVar[str] = "gated"
-    data_kinds: ClassVar[tuple[str, ...]] = ()
 
     data: str = ""
     gates: dict[Name, Gate] = Field(min_length=1)

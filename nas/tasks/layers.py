@@ -5,9 +5,8 @@
 With swiglu, act multiplies the swish of one half of the features by the other half.
 
 A training has independent random streams for the attention of each layer, the other initial
-weights, the order of data, and noise. Their seeds derive from the training's recorded seed. Two
-mechanisms may need different numbers of random weights; since the streams are independent, the
-remaining initial weights of the model are equal.
+weights, the order of data, and noise. So the other weights of a model are equal for mechanisms that
+need different numbers of random weights.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ class Transformer(nn.Module):
     Args:
         attention: function that returns the attention module of a layer, given the layer's index.
             The module maps tokens of shape (b, n, width) to outputs of the same shape.
-        seed: seed of all initial weights.
     """
 
     def __init__(self, task: ModelTask, attention: MakeAttention, seed: int) -> None:
@@ -99,13 +97,10 @@ class Transformer(nn.Module):
         read: slice = slice(None),
         padding: Bool[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b m d"]:
-        """Return the features of tokens after all layers and the final norm.
+        """Return the features of the tokens ``read`` after all layers and the final norm.
 
-        Args:
-            x: embedded tokens.
-            read: slice of the tokens whose features are returned; all tokens by default. After its
-                attention, the last layer computes only these tokens.
-            padding: True at tokens that attention must ignore.
+        After its attention, the last layer computes only these tokens. ``padding`` is True at
+        tokens that attention must ignore.
         """
         for layer in self.layers[:-1]:
             x = layer(x, padding=padding)
@@ -163,11 +158,10 @@ ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
 
 
 class Dropout(nn.Module):
-    """Dropout (Srivastava et al. 2014) that is fast on a CPU.
+    """Dropout (Srivastava et al. 2014) that draws one 64-bit number for four elements on a CPU.
 
-    On a CPU, torch's dropout draws one 64-bit number for each element, which takes as long as the
-    matrix products of a layer. This class draws one 64-bit number for four elements, which takes
-    2 % of a training step.
+    torch's dropout draws one for each element, which takes as long as the matrix products of a
+    layer; this class takes 2 % of a training step.
 
     Args:
         rate: fraction of elements set to zero, 0 <= rate < 1, rounded to a multiple of 1/65536.

@@ -33,7 +33,7 @@ class PointerTask(ModelTask):
     """
 
     kind: ClassVar[str] = "pointer"
-    data_kinds: ClassVar[tuple[str, ...]] = ("synthetic",)
+    data_kinds: ClassVar[Mapping[str, str]] = {"synthetic": ""}
     num_tallies: ClassVar[int] = 2
 
     data: str = "synthetic"

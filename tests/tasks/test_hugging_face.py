@@ -122,8 +122,6 @@ def missing(data):
     [
         (lambda d: d.rename_column("text", "a").map(lambda row: {"b": row["a"]}), "", False,
          r"found the columns a \(string\), label \(ClassLabel\), b \(string\); expected text"),
-        (lambda d: d.cast_column("label", datasets.Value("float32")), "", False,
-         r"text \(string\), label \(float32\); expected label, of classes, whole numbers or"),
         (hidden, "", True, "3 texts of its test part are of no class"),
         (lambda d: d, ":tests", False, 'Unknown split "tests"'),
         (lambda d: d, ":train[:1]", False, "found 1 texts of 2 classes"),

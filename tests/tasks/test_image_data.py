@@ -1,4 +1,4 @@
-"""Images in memory: splits, digests, folders, the cache, and errors."""
+"""Images in memory: splits, digests, folders, and errors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Trial
 from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
-from nas.tasks.images import folder as images
-from nas.tasks.images.folder import read_images
+from nas.tasks.images.data import read_images
 
 
 def load(data="digits", **overrides):
@@ -74,40 +73,25 @@ def test_image_folder_crops_the_middle_square_and_expands_grey(image_folder, tmp
     assert load_folder(root).train["images"].shape == (6, 3, 8, 8)
 
 
-def replace_by_a_file(folder):
-    shutil.rmtree(folder)
-    folder.write_text("")
-
-
-def rename(name):
-    return lambda train: os.rename(train / "cat", os.fsencode(train) + name)
-
-
 @pytest.mark.parametrize(
     ("ruin", "words"),
     [
-        (lambda train: shutil.rmtree(train.parent), "there is no such folder"),
-        (lambda train: replace_by_a_file(train.parent), "is a file"),
-        (shutil.rmtree, "holds no folder train/"),
-        (lambda train: [shutil.rmtree(train / name) for name in ("cat", "dog")], "no folders"),
-        (lambda train: shutil.rmtree(train / "dog"), "holds one class, 'cat'"),
-        (lambda train: [p.unlink() for p in (train / "dog").iterdir()], "holds no images"),
+        (lambda train: shutil.rmtree(train.parent), "No such file or directory"),
+        (lambda train: shutil.rmtree(train / "dog"), "found 1 folder; expected at least two"),
+        (lambda train: [p.unlink() for p in (train / "dog").iterdir()], "found 0 files *.jpg"),
         (lambda train: os.truncate(train / "cat" / "0.png", 60), "cannot be read as an image"),
         (lambda train: (train / "cat" / "0.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n" * 9),
          "cannot be read as an image"),
         (lambda train: os.mkfifo(train / "cat" / "pipe.png"), "no regular file"),
-        (rename(b"/c\xffat"), r"'c\udcffat' is no printable name"),
-        (rename(b"/\x1b[2Jcat"), r"'\x1b[2Jcat' is no printable name"),
     ],
 )  # fmt: skip
-def test_image_folder_reports_missing_damaged_and_hostile_files(image_folder, ruin, words):
+def test_image_folder_reports_missing_and_damaged_files(image_folder, ruin, words):
     root = image_folder()
     ruin(root / "train")
     with pytest.raises(DataError) as error:
         load_folder(root, train_images=100, validation_images=100)
     assert words in str(error.value)
     assert str(root) in str(error.value)
-    assert "\x1b" not in str(error.value)
 
 
 def test_cifar10_without_network_names_the_alternatives(monkeypatch):
@@ -136,26 +120,9 @@ def test_default_task_separates_attention_from_uniform():
     assert gap >= 5 * error
 
 
-RAMP = np.linspace(0, 1, 64).reshape(8, 8)
-
-
-@pytest.mark.parametrize(
-    ("name", "pixels"),
-    [
-        ("16.png", (RAMP * 65_535).astype(np.uint16)),
-        ("16.tif", (RAMP * 65_535).astype(np.uint16)),
-        ("16.pgm", (RAMP * 65_535).astype(np.uint16)),
-        ("float.tif", RAMP.astype(np.float32)),
-        ("8.png", np.round(RAMP * 255).astype(np.uint8)),
-    ],
-)
-def test_grey_images_of_any_depth_keep_their_range(tmp_path, name, pixels):
-    """16-bit images loaded as white, floats from 0 to 1 as black."""
-    path = tmp_path / name
-    if path.suffix == ".pgm":
-        path.write_bytes(b"P5 8 8 65535\n" + pixels.astype(">u2").tobytes())
-    else:
-        Image.fromarray(pixels).save(path)
-    loaded = images.decode(path, 8)
-    assert loaded.shape == (3, 8, 8)
-    assert np.abs(loaded.astype(float) - 255 * RAMP).max() <= 1
+@pytest.mark.parametrize("dtype", [np.uint16, np.float32])
+def test_images_that_pillow_would_clip_are_refused(tmp_path, dtype):
+    path = tmp_path / "grey.tif"
+    Image.fromarray(np.full((8, 8), 0.5, dtype)).save(path)
+    with pytest.raises(DataError, match="expected 8 bits"):
+        read_images([path], 8)

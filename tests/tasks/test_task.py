@@ -84,7 +84,7 @@ def test_fingerprint_changes_with_every_field_that_changes_a_result(name):
         ("name: x\nkind: images\nfor_data: {digit: {epochs: 2}}", "did you mean 'digits'?"),
         ("name: x\nkind: images\nepoch: 3", "did you mean 'epochs'?"),
         ("name: x\nkind: images\nwidth: 30\nheads: 2\npositions: sines", "a multiple of 4"),
-        ("name: x\nkind: recall\ndata: digits", "expected 'synthetic'"),
+        ("name: x\nkind: recall\ndata: digits", "found 'digits'; expected synthetic"),
         ("name: x\nkind: induction\npairs: 8", "more than num_keys, 8"),
         ("name: x\nkind: texts\ndata: textfolders:here", "did you mean 'textfolder'?"),
     ],

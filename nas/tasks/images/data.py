@@ -1,8 +1,9 @@
 """Load images into memory, and split them into class-balanced training and validation images.
 
-Three data sets are supported. ``cifar10`` is downloaded once by torchvision. ``imagefolder:PATH``
-is a folder of the user. ``digits`` are the 1,797 handwritten digits of scikit-learn. A search uses
-only the training part of a data set, from which training and validation images are drawn.
+Three data sets are supported. ``cifar10`` is downloaded once by torchvision. ``digits`` are the
+1,797 handwritten digits of scikit-learn. ``imagefolder:PATH`` is a folder of the user, with one
+subfolder for each class: PATH/train/<class>/*.jpg, and optionally PATH/test/ or PATH/val/. A search
+uses only the training part of a data set, from which training and validation images are drawn.
 
 This is the only module that imports torchvision.
 """
@@ -10,22 +11,34 @@ This is the only module that imports torchvision.
 from __future__ import annotations
 
 import hashlib
-import socket
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageOps
 
 from nas.common.errors import DataError
+from nas.common.reading import open_regular
 from nas.tasks.base import Data
-from nas.tasks.files import expanded
-from nas.tasks.images import folder
+from nas.tasks.files import list_classes
 
 DIGITS_TEST_FRACTION: Final = 0.2
-NETWORK_TIMEOUT_S: Final = 30.0
+SUFFIXES: Final = (
+    ".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff"
+)  # fmt: skip
+FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")
+"""Formats that Pillow may try on any file; not PostScript, which is a program."""
+
+
+def cache_folder() -> Path:
+    """Return the directory of downloaded data: $NAS_CACHE, or ~/.cache/nas."""
+    return Path(os.environ.get("NAS_CACHE") or "~/.cache/nas").expanduser()
 
 
 @dataclass(frozen=True)
@@ -97,19 +110,48 @@ def _moments(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float,
 def _source(spec: str, size: int, *, is_test: bool = False) -> _Source:
     kind, _, path = spec.partition(":")
     if kind == "imagefolder":
-        return _folder(expanded(path), size, is_test=is_test)
+        return _folder(Path(path).expanduser(), size, is_test=is_test)
     return {"cifar10": _cifar10, "digits": _digits}[kind](size, is_test=is_test)
 
 
 def _folder(root: Path, size: int, *, is_test: bool) -> _Source:
-    classes, images = folder.list_images(root, folder.TEST if is_test else folder.TRAIN)
+    part = ("test", "val") if is_test else ("train",)
+    classes, images = list_classes(root, part, SUFFIXES, least=2)
     paths = [path for of_class in images for path in of_class]
     labels = np.repeat(np.arange(len(classes)), list(map(len, images))).astype(np.int64)
+    return _Source(
+        classes, labels, lambda chosen: read_images([paths[index] for index in chosen], size)
+    )
 
-    def read(chosen: NDArray[np.int64]) -> NDArray[np.uint8]:
-        return folder.read_images([paths[index] for index in chosen], size)
 
-    return _Source(classes, labels, read)
+def read_images(paths: Sequence[Path], size: int) -> NDArray[np.uint8]:
+    """Return the middle squares of image files, scaled to shape (n, 3, size, size).
+
+    Raises:
+        DataError: an image is damaged or cannot be read, or its pixels have more than 8 bits.
+    """
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return np.stack(list(pool.map(partial(_decode, size=size), paths)))
+
+
+def _decode(path: Path, size: int) -> NDArray[np.uint8]:
+    try:
+        with open_regular(path) as file, Image.open(file, formats=FORMATS) as image:
+            if image.mode[0] in "IF":  # Pillow would clip their values
+                raise ValueError(f"its pixels have the mode {image.mode}; expected 8 bits")
+            image.draft("RGB", (size, size))  # decodes a large JPEG at a fraction of its size
+            return _to_pixels(image.convert("RGB"), size)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise DataError(
+            f"{path}: cannot be read as an image ({error}); replace or remove the file."
+        ) from None
+
+
+def _to_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:
+    """Return the middle square of an image, scaled to shape (channels, size, size)."""
+    if image.size != (size, size):
+        image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+    return np.atleast_3d(np.asarray(image)).transpose(2, 0, 1)
 
 
 def _digits(size: int, *, is_test: bool) -> _Source:
@@ -129,9 +171,7 @@ def _digits(size: int, *, is_test: bool) -> _Source:
 def _cifar10(size: int, *, is_test: bool) -> _Source:
     from torchvision.datasets import CIFAR10
 
-    root = folder.cache_folder() / "cifar10"
-    timeout = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(NETWORK_TIMEOUT_S)
+    root = cache_folder() / "cifar10"
     try:
         dataset = CIFAR10(root=root, train=not is_test, download=True)
     # torchvision reports a broken archive as RuntimeError; a network error is an OSError.
@@ -141,8 +181,6 @@ def _cifar10(size: int, *, is_test: bool) -> _Source:
             "imagefolder:PATH for images of your own (train/, with a folder for each class) "
             "or --data digits, which needs no network."
         ) from None
-    finally:
-        socket.setdefaulttimeout(timeout)
     labels = np.asarray(dataset.targets, dtype=np.int64)
     pixels = dataset.data
     return _Source(tuple(dataset.classes), labels, lambda chosen: _scaled(pixels[chosen], size))
@@ -150,9 +188,7 @@ def _cifar10(size: int, *, is_test: bool) -> _Source:
 
 def _scaled(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     """Return images (n, h, w) or (n, h, w, 3), scaled to (n, channels, size, size)."""
-    from PIL import Image
-
-    return np.stack([folder.to_pixels(Image.fromarray(image), size) for image in images])
+    return np.stack([_to_pixels(Image.fromarray(image), size) for image in images])
 
 
 def draw_two(

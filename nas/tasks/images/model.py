@@ -26,10 +26,7 @@ MAX_SHIFT: Final = 8
 
 
 class ImageExamples:
-    """The images and labels of a data split on a device; batches are (patches, labels).
-
-    Patches have the dtype ``dtype``. If ``is_augmented``, images pass ``flip_and_shift``.
-    """
+    """The images and labels of a data split on a device; batches are (patches, labels)."""
 
     def __init__(
         self,
@@ -55,10 +52,7 @@ class ImageExamples:
         return len(self.labels)
 
     def batch(self, chosen: Int[Tensor, "b"]) -> Batch:
-        """Return the images with the indices ``chosen`` as patches (b, n, c·p·p), and labels (b,).
-
-        Each channel is normalised by the mean and standard deviation of the training images.
-        """
+        """Return images as patches whose channels are normalised by the facts of the data."""
         # index_select copies whole images; indexing would copy byte by byte.
         images = self.images.index_select(0, chosen)
         labels = self.labels.index_select(0, chosen)
@@ -77,8 +71,7 @@ def flip_and_shift(
 ) -> tuple[Shaped[Tensor, "b c h w"], Shaped[Tensor, "b 1 h w"]]:
     """Mirror each image with probability 1/2, and shift it by up to an eighth of its size.
 
-    The shift along each axis is a uniformly distributed number of whole pixels. Random numbers come
-    from torch's global generator.
+    The shift along each axis is a uniformly distributed number of whole pixels.
 
     Returns:
         The images, and a mask that is False at pixels whose source lies outside of the image. Such
@@ -98,10 +91,9 @@ def flip_and_shift(
 def _shifted(
     size: int, draw: Float[Tensor, "b 1"]
 ) -> tuple[Int[Tensor, "b n"], Shaped[Tensor, "b n"]]:
-    """Return the index from which each pixel is copied along an axis, limited to the image.
+    """Return the index from which each pixel of an axis is copied, and whether it is inside.
 
-    Also returns whether the unlimited index lies inside the image. ``draw`` is a random number in
-    [0, 1) for each image, from which its shift is computed.
+    ``draw`` is a random number in [0, 1) for each image. The index is limited to the image.
     """
     most = size // MAX_SHIFT
     # A draw close to 1 may be rounded up to 2 * most + 1.

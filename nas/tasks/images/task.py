@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from nas.genome import ModelSizes
 from nas.tasks.base import TASKS, Data, MakeAttention, Side
 from nas.tasks.classification import Classification
-from nas.tasks.files import checked_spec
 from nas.tasks.images.data import load_images
 
 if TYPE_CHECKING:
@@ -24,15 +24,10 @@ class ImageTask(Classification):
     """A task that trains a small vision transformer to classify images.
 
     Attributes:
-        data: ``cifar10``, ``digits`` or ``imagefolder:PATH``.
-        image_size: edge length in pixels to which images are scaled.
-        patch: edge length of a patch in pixels.
-        train_images, validation_images: numbers of images in the two splits, which are
-            class-balanced and drawn from the training part of the data. If it has fewer images,
-            both numbers are reduced in proportion.
+        image_size, patch: edge lengths of a scaled image and of a patch, in pixels.
+        train_images, validation_images: numbers of images in the two splits, see ``draw_two``.
         curve_images: number of validation images that are evaluated after each epoch but the last.
-        augmentation: augmentation of the training images: ``none`` or ``flip_shift`` (see
-            ``flip_and_shift``).
+        augmentation: augmentation of the training images, see ``flip_and_shift``.
         positions: ``learned`` position embeddings; ``sines``: learned too, but initially sines of
             row and column, which distinguish the places of patches from the start; or ``none``.
         pooling: the features that are classified: those of a ``class`` token, which stands first,
@@ -40,7 +35,7 @@ class ImageTask(Classification):
     """
 
     kind: ClassVar[str] = "images"
-    data_kinds: ClassVar[tuple[str, ...]] = ("cifar10", "digits", "imagefolder")
+    data_kinds: ClassVar[Mapping[str, str]] = {"cifar10": "", "digits": "", "imagefolder": "PATH"}
     targets_name: ClassVar[str] = "held-out training images"
 
     data: str = "cifar10"
@@ -52,11 +47,6 @@ class ImageTask(Classification):
     augmentation: Literal["none", "flip_shift"] = "none"
     positions: Literal["learned", "sines", "none"] = "learned"  # type: ignore[assignment]
     pooling: Literal["class", "mean"] = "class"
-
-    @field_validator("data")
-    @classmethod
-    def _data_exists(cls, value: str) -> str:
-        return checked_spec(value, {"cifar10": "", "digits": "", "imagefolder": "PATH"})
 
     @model_validator(mode="after")
     def _patches_fit(self) -> ImageTask:

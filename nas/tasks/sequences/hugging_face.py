@@ -9,23 +9,18 @@ part, by default ``train``. It may also combine or cut splits, such as ``train+e
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.distribution import install_command
 from nas.common.errors import DataError
-from nas.tasks.files import expanded
 
 if TYPE_CHECKING:
     import datasets
 
 TESTS: Final = ("test", "validation")
-STRINGS: Final = ("string", "large_string")
-NAMED: Final = {"text": STRINGS, "label": ("ClassLabel", "bool", "int32", "int64", *STRINGS)}
-UNNAMED: Final = {"text": STRINGS, "label": ("ClassLabel",)}
-EXPECTED: Final = {
-    "text": "text, of strings, or a single column of strings",
-    "label": "label, of classes, whole numbers or strings, or a single column of classes",
-}
+COLUMNS: Final = {"text": ("string", "large_string"), "label": ("ClassLabel",)}
+"""Names of the columns of texts and classes, and the types of an only column with another name."""
 
 
 def read_text(spec: str, *, is_test: bool) -> bytes:
@@ -105,7 +100,7 @@ def _parts(source: str) -> dict[str, datasets.Dataset]:
         name, config = "/".join(source.split("/")[:2]), "/".join(source.split("/")[2:])
         # The prefix prevents datasets from reading a local folder of this name.
         return dict(load_dataset(f"hf://datasets/{name}", config or None))
-    root = expanded(source)
+    root = Path(source).expanduser()
     if not any((root / mark).is_file() for mark in ("state.json", "dataset_dict.json")):
         return dict(load_dataset(str(root)))
     saved = load_from_disk(str(root))
@@ -118,13 +113,14 @@ def _column(spec: str, part: datasets.Dataset, name: str) -> str:
         column: kind.dtype if type(kind).__name__ == "Value" else type(kind).__name__
         for column, kind in part.features.items()
     }
-    if kinds.get(name) in NAMED[name]:
+    if name in kinds:
         return name
-    fits = [c for c, kind in kinds.items() if kind in UNNAMED[name] and c not in NAMED]
+    fits = [c for c, kind in kinds.items() if kind in COLUMNS[name] and c not in COLUMNS]
     if len(fits) == 1:
         return fits[0]
     columns = ", ".join(f"{column} ({kind})" for column, kind in kinds.items())
-    raise DataError(f"{spec}: found the columns {columns}; expected {EXPECTED[name]}.")
+    only = " or ".join(COLUMNS[name])
+    raise DataError(f"{spec}: found the columns {columns}; expected {name}, or one of type {only}.")
 
 
 def _rows(part: datasets.Dataset, *columns: str) -> list[tuple[Any, ...]]:

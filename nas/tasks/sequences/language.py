@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from nas.common.errors import DataError
 from nas.common.objectives import Metric
@@ -21,7 +22,7 @@ from nas.tasks.base import TASKS, Data, Examples, MakeAttention, Side
 from nas.tasks.files import read_bytes
 from nas.tasks.sequences.hugging_face import read_text
 from nas.tasks.sequences.stories import synthetic_stories
-from nas.tasks.sequences.task import SequenceTask, checked_text_spec
+from nas.tasks.sequences.task import SequenceTask
 
 if TYPE_CHECKING:
     import torch
@@ -40,12 +41,12 @@ class BytesTask(SequenceTask):
         data: ``synthetic`` for stories that are generated from ``data_seed``; ``file:PATH``; or
             ``hf:NAME`` (see ``hugging_face``).
         length: number of bytes in a window.
-        train_examples: number of windows in an epoch; each epoch draws other windows.
+        train_examples: number of windows in an epoch; each epoch draws others.
         is_tied: whether the output layer shares the embedding's weights.
     """
 
     kind: ClassVar[str] = "bytes"
-    data_kinds: ClassVar[tuple[str, ...]] = ("synthetic", "file", "hf")
+    data_kinds: ClassVar[Mapping[str, str]] = {"synthetic": "", "file": "PATH", "hf": "NAME"}
     is_causal: ClassVar[bool] = True
     targets_name: ClassVar[str] = "held-out bytes"
 
@@ -53,20 +54,11 @@ class BytesTask(SequenceTask):
     length: int = Field(default=64, ge=1, le=65_536)
     is_tied: bool = False
 
-    @field_validator("data")
-    @classmethod
-    def _data_exists(cls, value: str) -> str:
-        return checked_text_spec(value, "file")
-
     def num_classes(self, data: Data) -> int:
         return NUM_BYTES
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """Return descriptions of bits per byte and of accuracy.
-
-        Their chance values are those of a model that predicts each byte's frequency in the
-        training text.
-        """
+        """Return bits per byte and accuracy, whose chance is that of frequencies of bytes."""
         bits, share = data.facts["bits_by_frequency"], data.facts["commonest"]
         return (
             Metric("bits_per_byte", "bit", "min", bits, 0.0,
@@ -125,7 +117,7 @@ class BytesTask(SequenceTask):
         return self.train_examples
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """Return the positions in the text at which an epoch's windows start, uniformly random."""
+        """Return uniformly random positions in the text, at which an epoch's windows start."""
         import torch
 
         num_starts = data.count("train") - self.length

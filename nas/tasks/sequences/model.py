@@ -28,7 +28,7 @@ PADDING: Final = 0
 
 
 class Rows:
-    """Sequences of tokens on a device, and their targets; a batch is a pair (tokens, targets)."""
+    """Sequences on a device; a batch is a pair (tokens, targets)."""
 
     def __init__(
         self, tokens: NDArray[np.generic], targets: NDArray[np.generic], device: torch.device
@@ -57,7 +57,7 @@ class Windows:
         return len(self.text) - len(self.offsets) + 1
 
     def batch(self, chosen: Int[Tensor, "b"]) -> Batch:
-        """Return the windows that start at the indices ``chosen``, and their next tokens."""
+        """Return the windows that start at ``chosen``, and their next tokens."""
         rows = self.text[chosen.unsqueeze(1) + self.offsets].long()
         return rows[:, :-1], rows[:, 1:]
 

@@ -15,7 +15,8 @@ predict them only if it looks up earlier tokens by content or by order.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,31 +34,26 @@ if TYPE_CHECKING:
 
 
 class Layout(NamedTuple):
-    """The sizes of the sequences of a synthetic task.
+    """The sizes of the sequences of a synthetic task."""
 
-    ``num_tokens`` is the size of the vocabulary, ``num_answers`` the number of classes, ``length``
-    the number of tokens in a sequence, and ``answered`` the positions of the logits.
-    """
-
-    num_tokens: int
-    num_answers: int
-    length: int
-    answered: slice = slice(None)
+    num_tokens: int  # size of the vocabulary
+    num_answers: int  # number of classes
+    length: int  # number of tokens in a sequence
+    answered: slice = slice(None)  # positions of the logits
 
 
 class SyntheticTask(SequenceTask):
     """A task on generated sequences: predict the answers at some positions of each sequence.
 
-    Attributes:
-        train_examples: number of training sequences in an epoch; every epoch has new sequences.
-        token_shift: whether the model adds the previous token's embedding to each token.
+    ``train_examples`` is the number of training sequences in an epoch; every epoch has new ones.
+    ``token_shift`` says whether the model adds the previous token's embedding to each token.
     """
 
-    data_kinds: ClassVar[tuple[str, ...]] = ("synthetic",)
+    data_kinds: ClassVar[Mapping[str, str]] = {"synthetic": ""}
     is_causal: ClassVar[bool] = True
     token_shift: ClassVar[bool] = False
 
-    data: Literal["synthetic"] = "synthetic"
+    data: str = "synthetic"
     train_examples: int = Field(default=1800, ge=1)
     validation_examples: int = Field(default=512, ge=1)
     curve_examples: int = Field(default=128, ge=1)
@@ -65,7 +61,7 @@ class SyntheticTask(SequenceTask):
     @property
     @abstractmethod
     def layout(self) -> Layout:
-        """The length of the sequences, the vocabulary size, and the positions of answers."""
+        """The sizes of the sequences."""
 
     @abstractmethod
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
@@ -75,17 +71,8 @@ class SyntheticTask(SequenceTask):
         """
 
     @property
-    def num_tokens(self) -> int:
-        return self.layout.num_tokens
-
-    @property
     def length(self) -> int:
         return self.layout.length
-
-    @property
-    def num_sequences(self) -> int:
-        """The number of sequences in the larger split; the training split covers all epochs."""
-        return max(self.epochs * self.train_examples, self.validation_examples)
 
     def num_classes(self, data: Data) -> int:
         return self.layout.num_answers
@@ -105,9 +92,16 @@ class SyntheticTask(SequenceTask):
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
         from nas.tasks.sequences.model import TokenModel
 
-        num_tokens, num_answers, _, answered = self.layout
-        counts, shift = (num_tokens, num_answers), self.token_shift
-        return TokenModel(self, attention, seed, *counts, read=answered, token_shift=shift)
+        layout = self.layout
+        return TokenModel(
+            self,
+            attention,
+            seed,
+            layout.num_tokens,
+            layout.num_answers,
+            read=layout.answered,
+            token_shift=self.token_shift,
+        )
 
 
 class PairsTask(SyntheticTask):

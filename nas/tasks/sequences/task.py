@@ -1,24 +1,21 @@
-"""The base class of task families on tokens, and two functions for data specs and digests."""
+"""The base class of task families on tokens, and the digest of their data."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from nas.genome import ModelSizes
 from nas.tasks.base import Data, Examples, Side
 from nas.tasks.classification import Classification
-from nas.tasks.files import checked_spec
 
 if TYPE_CHECKING:
     import torch
-
-MAX_TOKENS: Final = 2**28  # largest number of tokens of the sequences in memory
 
 
 class SequenceTask(Classification):
@@ -38,20 +35,6 @@ class SequenceTask(Classification):
     def sizes(self) -> ModelSizes:
         tokens: int = self.registers + self.length  # type: ignore[attr-defined]
         return ModelSizes(self.width, self.heads, self.depth, tokens)
-
-    @property
-    def num_sequences(self) -> int:
-        """The number of sequences in the larger split of the data, which must fit into memory."""
-        return max(self.train_examples, self.validation_examples)
-
-    @model_validator(mode="after")
-    def _fits_memory(self) -> SequenceTask:
-        if self.num_sequences * self.sizes.tokens > MAX_TOKENS:
-            raise ValueError(
-                f"{self.num_sequences} sequences of {self.sizes.tokens} tokens; expected at most "
-                f"{MAX_TOKENS} tokens in all"
-            )
-        return self
 
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
@@ -74,8 +57,3 @@ def content_digest(label: str, *sides: Mapping[str, NDArray[np.integer]]) -> str
         digest.update(f"{column.shape}".encode())
         digest.update(np.ascontiguousarray(column).data)
     return digest.hexdigest()
-
-
-def checked_text_spec(spec: str, file_kind: str) -> str:
-    """Return ``checked_spec`` of ``synthetic``, FILE_KIND:PATH or hf:NAME."""
-    return checked_spec(spec, {"synthetic": "", file_kind: "PATH", "hf": "NAME"})

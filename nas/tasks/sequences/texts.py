@@ -12,31 +12,29 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from nas.common.errors import DataError
 from nas.tasks.base import TASKS, Data, MakeAttention
-from nas.tasks.files import expanded, list_classes, read_bytes
+from nas.tasks.files import list_classes, read_bytes
 from nas.tasks.sequences.hugging_face import read_classes
 from nas.tasks.sequences.stories import synthetic_reviews
-from nas.tasks.sequences.task import SequenceTask, checked_text_spec, content_digest
+from nas.tasks.sequences.task import SequenceTask, content_digest
 
 if TYPE_CHECKING:
     from torch import nn
 
-    Labelled = Sequence[tuple[str, int]]
+Labelled: TypeAlias = Sequence[tuple[str, int]]
 
 WORD: Final = re.compile(r"[\w']+|[^\w\s']")
 FIRST_WORD: Final = 2  # after the padding token, 0, and the token of all rare words
 RARE: Final = 1
 MAX_END: Final = 2**19
-"""Number of characters that are read from either end of a text, to bound time and memory."""
-TRAIN: Final = ("train",)
-TEST: Final = ("test", "val", "valid")
+"""Number of characters that are read from either end of a text, to bound the time."""
 
 
 @TASKS.register("texts")
@@ -52,13 +50,12 @@ class TextsTask(SequenceTask):
         length: number of words that are read from each text; half of them are read from each end
             of a longer text.
         train_examples, validation_examples: numbers of texts in the two splits, which are drawn
-            from the training part of the data regardless of class. If it has fewer texts, both
-            numbers are reduced in proportion.
+            from the training part of the data, and reduced in proportion if it has fewer texts.
     """
 
     kind: ClassVar[str] = "texts"
     is_padded: ClassVar[bool] = True
-    data_kinds: ClassVar[tuple[str, ...]] = ("synthetic", "textfolder", "hf")
+    data_kinds: ClassVar[Mapping[str, str]] = {"synthetic": "", "textfolder": "PATH", "hf": "NAME"}
     targets_name: ClassVar[str] = "held-out training texts"
 
     data: str = "synthetic"
@@ -67,15 +64,6 @@ class TextsTask(SequenceTask):
     train_examples: int = Field(default=6000, ge=2)
     validation_examples: int = Field(default=2500, ge=1)
     curve_examples: int = Field(default=500, ge=1)
-
-    @field_validator("data")
-    @classmethod
-    def _data_exists(cls, value: str) -> str:
-        return checked_text_spec(value, "textfolder")
-
-    @property
-    def num_tokens(self) -> int:
-        return self.words
 
     def num_classes(self, data: Data) -> int:
         return len(data.facts["classes"])
@@ -87,7 +75,7 @@ class TextsTask(SequenceTask):
         return self._load(is_tested=True)
 
     def _load(self, *, is_tested: bool) -> Data:
-        classes, texts = self._part(TRAIN)
+        classes, texts = self._part(is_test=False)
         order = np.random.default_rng(self.data_seed).permutation(len(texts))
         # If there are fewer texts, both sides shrink in proportion, as for images.
         total = self.train_examples + self.validation_examples
@@ -96,28 +84,22 @@ class TextsTask(SequenceTask):
         train_texts: Labelled = [texts[i] for i in order[:cut]]
         eval_texts: Labelled = [texts[i] for i in order[cut:end]]
         if is_tested:
-            test_classes, eval_texts = self._part(TEST)
+            test_classes, eval_texts = self._part(is_test=True)
             if test_classes != classes:
                 raise DataError(f"{self.data}: its test part has other classes than its training.")
         vocabulary = _vocabulary((_words(text) for text, _ in train_texts), self.words)
         train, validation = (
-            {
-                "tokens": np.stack(
-                    [_row(_words(text), vocabulary, self.length) for text, _ in part]
-                ),
-                "labels": np.array([label for _, label in part]),
-            }
-            for part in (train_texts, eval_texts)
+            _columns(part, vocabulary, self.length) for part in (train_texts, eval_texts)
         )
         digest = content_digest(repr(classes), train, validation)
         facts = {"classes": classes, "words": FIRST_WORD + len(vocabulary)}
         return Data(self.data, train, validation, digest, facts)
 
-    def _part(self, names: tuple[str, ...]) -> tuple[tuple[str, ...], Labelled]:
+    def _part(self, *, is_test: bool) -> tuple[tuple[str, ...], Labelled]:
+        """Return the class names, and the texts of one part with their class numbers."""
         kind, _, path = self.data.partition(":")
         if kind == "textfolder":
-            return read_folder(expanded(path), names)
-        is_test = names is TEST
+            return _read_folder(Path(path).expanduser(), is_test=is_test)
         if kind == "hf":
             return read_classes(self.data, is_test=is_test)
         count = self.train_examples + self.validation_examples
@@ -129,14 +111,11 @@ class TextsTask(SequenceTask):
         return TextModel(self, attention, seed, data.facts["words"], self.num_classes(data))
 
 
-def read_folder(root: Path, part: Sequence[str]) -> tuple[tuple[str, ...], Labelled]:
-    """Return the class names of a text folder, and the texts of a part with their class numbers.
-
-    ``part`` and errors are as in ``list_classes``.
-    """
-    classes, files = list_classes(root, part, (".txt",), "texts")
+def _read_folder(root: Path, *, is_test: bool) -> tuple[tuple[str, ...], Labelled]:
+    part = ("test", "val", "valid") if is_test else ("train",)
+    classes, files = list_classes(root, part, (".txt",))
     texts = [
-        (read_bytes(path, MAX_END).decode("utf-8", errors="replace"), label)
+        (read_bytes(path).decode("utf-8", errors="replace"), label)
         for label, paths in enumerate(files)
         for path in paths
     ]
@@ -154,6 +133,13 @@ def _vocabulary(texts: Iterable[Sequence[str]], size: int) -> dict[str, int]:
     counts = Counter(word for text in texts for word in text)
     ranked = sorted(counts, key=lambda word: (-counts[word], word))[: size - FIRST_WORD]
     return {word: FIRST_WORD + i for i, word in enumerate(ranked)}
+
+
+def _columns(
+    texts: Labelled, vocabulary: Mapping[str, int], length: int
+) -> dict[str, NDArray[np.integer]]:
+    rows = [_row(_words(text), vocabulary, length) for text, _ in texts]
+    return {"tokens": np.stack(rows), "labels": np.array([label for _, label in texts])}
 
 
 def _row(words: Sequence[str], vocabulary: Mapping[str, int], length: int) -> NDArray[np.int32]:
