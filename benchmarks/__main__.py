@@ -21,7 +21,7 @@ from typing import Final
 import torch
 
 from benchmarks.rows import print_rows, to_json
-from nas.common.processor import processor_name
+from nas.common.system import processor_name
 
 # Each name is a function in the module of that name, or in the module that ``MODULES`` names.
 MODULES: Final = dict.fromkeys(("peers", "ablation"), "peers.comparing")

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.rows import Row
-from nas.common.search_config import SearchConfig
+from nas.common.objectives import SearchConfig
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.trial import Budget, Evaluation, Incident, Report, Trial, log
 from nas.genome import FLAGS, Genome, Ref

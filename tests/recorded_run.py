@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nas.common.objectives import Objective
-from nas.common.search_config import SearchConfig
+from nas.common.objectives import Objective, SearchConfig
 from nas.costs import CostContext, costs_of
 from nas.evaluation.trial import Budget, Evaluation, Report, Trial
 from nas.genome import ModelSizes

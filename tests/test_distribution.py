@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nas.common.distribution import DISTRIBUTION
+from nas.common import DISTRIBUTION
 
 ROOT = Path(__file__).resolve().parents[1]
 NAS = """

@@ -71,7 +71,7 @@ def context_of(
 
     Args:
         population: number of proposals in a generation.
-        lag: see ``nas.common.search_config.SearchConfig``.
+        lag: see ``nas.common.objectives.SearchConfig``.
     """
     bench = problem.bench
     space, policy, objectives = bench.space, bench.policy, bench.objectives

@@ -17,8 +17,8 @@ from nas.api.execution import (
     resolve_legal,
 )
 from nas.common.errors import ConfigError
+from nas.common.objectives import check_count
 from nas.common.rates import BY_VALIDATION, CHOOSING_SEEDS
-from nas.common.search_config import check_count
 from nas.evaluation.execution import Execution
 from nas.evaluation.study import cost_context, costs_under, resolve_under, study, why_not
 from nas.evaluation.trial import Evaluator, Training

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nas.api.genomes import list_plugins
 from nas.common.errors import NasError
-from nas.common.processor import multiplies_in_bfloat16, processor_name
+from nas.common.system import multiplies_in_bfloat16, processor_name
 from nas.common.text import last_line, plural
 from nas.evaluation.execution import Execution, Machine, allocate, mps_runs
 from nas.report.units import human

@@ -18,7 +18,7 @@ from nas.api.execution import (
     evaluator_of,
 )
 from nas.common.errors import ConfigError
-from nas.common.search_config import MAX_COUNT
+from nas.common.objectives import MAX_COUNT
 from nas.costs import costs_of, default_costs
 from nas.evaluation.execution import Execution
 from nas.evaluation.study import cost_context, study, why_not

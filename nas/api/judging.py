@@ -17,7 +17,7 @@ from nas.api.execution import (
     resolve_legal,
 )
 from nas.common.errors import ConfigError
-from nas.common.search_config import check_count
+from nas.common.objectives import check_count
 from nas.common.sequential import CLAIMS, Claim
 from nas.evaluation.execution import Execution
 from nas.evaluation.journal import JournaledEvaluator

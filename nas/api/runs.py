@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from nas.api.execution import Executing, task_of
 from nas.common.errors import NasError
-from nas.common.search_config import SearchConfig
+from nas.common.objectives import SearchConfig
 from nas.evaluation.execution import Execution, make_evaluator
 from nas.genome import Genome
 from nas.report.comparison import Comparison, TrainingRow

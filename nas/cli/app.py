@@ -50,7 +50,7 @@ def _print_version(is_wanted: bool) -> None:
     if is_wanted:
         from importlib.metadata import version
 
-        from nas.common.distribution import DISTRIBUTION
+        from nas.common import DISTRIBUTION
 
         typer.echo(f"nas {version(DISTRIBUTION)}")
         raise typer.Exit

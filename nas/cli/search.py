@@ -14,7 +14,7 @@ from nas.cli.app import StoppedError, app
 from nas.cli.console import note_training, output, print_result
 from nas.common.config import named_files
 from nas.common.errors import ConfigError
-from nas.common.search_config import SearchConfig
+from nas.common.objectives import SearchConfig
 from nas.searching.listener import SearchResult
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from nas.common.interrupts import garbage_collection_paused
+from nas.common.system import garbage_collection_paused
 
 WARM_UPS: Final = 3  # runs before a capture, in which libraries load and choose kernels
 
@@ -18,14 +18,12 @@ WARM_UPS: Final = 3  # runs before a capture, in which libraries load and choose
 class CudaGraphs:
     """Captures CUDA graphs on a CUDA stream that is used for nothing else.
 
-    Args:
-        device: a GPU.
-        pool: handle of the memory that all graphs share (``torch.cuda.graph_pool_handle``), so that
-            a replay overwrites the results of other graphs. None gives each its own memory.
+    With a ``pool`` (``torch.cuda.graph_pool_handle``) all graphs share its memory, so that a replay
+    overwrites the results of other graphs; else each has its own memory.
     """
 
+    # Graphs whose capture failed. They are kept because torch's allocator may use them later.
     broken: Final[list[torch.cuda.CUDAGraph]] = []
-    """Graphs whose capture failed. They are kept because torch's allocator may use them later."""
 
     def __init__(self, device: torch.device, pool: Any = None) -> None:
         self._device, self._pool = device, pool

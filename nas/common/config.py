@@ -1,7 +1,6 @@
 """Read YAML and JSON into frozen models; errors name the file, the field and what to change.
 
-No other module imports yaml. A tag is an error, so that a file cannot run code; an alias is an
-error, so that a small file cannot expand to much data; a duplicate key is an error.
+A duplicate key is an error, and an alias of YAML, so that a small file cannot expand to much data.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import pydantic
 import yaml
 
 from nas.common.errors import ConfigError
-from nas.common.reading import read_regular
+from nas.common.system import read_regular
 from nas.common.text import plural
 
 MAX_BYTES = 4_000_000
@@ -71,12 +70,9 @@ def read_model(path: Path, model: type[M]) -> M:
 def parse_model(data: Any, model: type[M], where: str) -> M:
     """Return plain data as an instance of the pydantic class ``model``.
 
-    Args:
-        where: the file or other source of the data, which error messages name.
-
     Raises:
-        ConfigError: the data do not fit the model. The message names the source, the field, the
-            value, and what was expected.
+        ConfigError: the data do not fit the model. The message names the source ``where``, the
+            field, the value, and what was expected.
     """
     if not isinstance(data, dict):
         raise ConfigError(f"{where}: found {describe(data)}; expected a mapping of keys to values.")
@@ -87,22 +83,15 @@ def parse_model(data: Any, model: type[M], where: str) -> M:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Return the plain data of a JSON text; the source ``where`` is named in errors.
-
-    Raises:
-        ConfigError: the text is malformed or contains a duplicate key.
-    """
+    """Return the plain data of a JSON text, or raise a ConfigError that names the source."""
     with _naming(where):
         return json.loads(text, object_pairs_hook=_unique_keys)
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Return the plain data of a YAML text; the source ``where`` is named in errors.
+    """Return the plain data of a YAML text, or raise a ConfigError that names the source.
 
     Dates stay text, since no field is a date.
-
-    Raises:
-        ConfigError: the text is malformed, or contains an alias, a tag or a duplicate key.
     """
     with _naming(where):
         return yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader, made stricter
@@ -122,10 +111,8 @@ def near(word: object, words: Iterable[str]) -> str:
 def find_named(name: str, folder: str) -> Path:
     """Return the path of a file that a user has named.
 
-    Args:
-        name: a path; or the name of a file, without suffix, in the folder ``folder`` of the current
-            directory or of this package.
-        folder: the name of the folder, such as "search_spaces".
+    ``name`` is a path; or the name of a file, without suffix, in a folder such as "search_spaces"
+    of the current directory or of this package.
 
     Raises:
         ConfigError: no such file exists; the message lists the names that do.
@@ -164,7 +151,7 @@ def shortened(text: str) -> str:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """A SafeLoader that rejects aliases, tags and duplicate keys, and reads dates as text."""
+    """A SafeLoader that rejects aliases and duplicate keys, and reads dates as text."""
 
     yaml_implicit_resolvers = {
         first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
@@ -173,13 +160,9 @@ class _PlainLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        problem = ""
         if isinstance(event, yaml.events.AliasEvent):
-            problem = "aliases are not allowed here"
-        elif (tag := getattr(event, "tag", None)) is not None:
-            problem = f"the tag {tag!r} is not allowed"
-        if problem:
-            raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
+            problem, mark = "aliases are not allowed here", event.start_mark
+            raise yaml.composer.ComposerError(None, None, problem, mark)  # type: ignore[arg-type]
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -230,7 +213,6 @@ _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 _EXPECTED = {
     **dict.fromkeys(("tuple_type", "list_type"), "a list"),
     **dict.fromkeys(("dict_type", "model_type", "dataclass_type"), "a mapping of keys to values"),
-    "too_short": "more items",
 }
 
 

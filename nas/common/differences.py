@@ -1,16 +1,10 @@
 """Statistics of differences between the metrics of mechanisms trained with the same seeds.
 
-1. Two trainings of different mechanisms with the same seed form a pair; the gain of a pair is the
-   difference of their metrics.
-2. A mechanism with a failed training has no difference to any mechanism, because its successful
-   trainings are a biased sample.
-3. The mean gain is tested with Student's t test. If p is below ``LEVEL``, the mechanism is better
-   or worse; else the difference is undecided, which does not mean equal.
-4. The differences of a column are corrected together by Holm's method (1979, "A simple sequentially
-   rejective multiple test procedure").
-
-``nas.common.rates`` compares mechanisms at several learning rates, ``nas.common.sequential`` tests
-after every pair.
+Two trainings with the same seed form a pair, and the difference of their metrics is its gain. The
+mean gain is tested with Student's t test, and the differences of a column are corrected together by
+Holm's method (1979, "A simple sequentially rejective multiple test procedure"). "Undecided" does
+not mean equal. A mechanism with a failed training has no difference to any mechanism, because its
+successful trainings are a biased sample.
 """
 
 from __future__ import annotations
@@ -37,8 +31,7 @@ class Finding:
     """The mean gain of one mechanism over another, and the results of its tests.
 
     ``error`` is the standard error of the mean, ``low`` and ``high`` bound its confidence interval.
-    ``p_holm`` has the p-values of ``CLAIMS``, corrected by Holm's method; "same" means a difference
-    smaller than the margin of ``findings`` in either direction.
+    Of the claims, "same" means a difference smaller than the margin of ``findings``.
     """
 
     mean: float
@@ -60,10 +53,7 @@ def successful(scores: Mapping[int, float | None]) -> dict[int, float]:
 
 
 def paired(scores: Mapping[int, float | None], base: Mapping[int, float | None]) -> list[float]:
-    """Return the gains ``scores[r] - base[r]`` for all keys r of both, sorted by r.
-
-    The list is empty if a training of either mechanism failed, that is, if a value is None.
-    """
+    """Return the gains ``scores[r] - base[r]`` for all keys r of both; [] if a training failed."""
     own, other = successful(scores), successful(base)
     if len(own) < len(scores) or len(other) < len(base):
         return []
@@ -98,13 +88,10 @@ def difference(gains: Sequence[float]) -> dict[str, float] | None:
 def findings(
     rows: Sequence[Sequence[float]], margin: float, direction: Direction
 ) -> list[Finding | None]:
-    """Return the finding of each of several differences; None for fewer than two gains.
+    """Return the finding of each row, the gains of a difference; None for fewer than two gains.
 
-    The probability of any false claim (better, worse, or smaller than the margin) is at most 5 %.
-
-    Args:
-        rows: for each difference, the gains of the pairs.
-        margin: size below which a difference is negligible, in the unit of the gains.
+    A difference below ``margin`` is negligible. The probability of any false claim (better, worse,
+    or smaller than the margin) is at most 5 %.
     """
     raw = [p for gains in rows for p in _claimed(gains, margin, direction)]
     flat = holm(raw, most_true=MOST_WRONG * len(rows))

@@ -1,7 +1,6 @@
 """Errors that a user's input can cause; faults of this package raise AssertionError.
 
-A message names the place, what was found, what was expected and what to do. It may quote untrusted
-text, so control characters are escaped and the length is bounded.
+A message may quote untrusted text, so control characters are escaped and the length is bounded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Metrics of a task, and objectives of a search.
+"""Metrics of a task, and the objectives and settings of a search.
 
 An objective is a metric, which training measures, or a cost, which is counted or predicted without
-training. The limits of objectives bound the region of interest: a mechanism that is worse than a
-limit is trained and recorded, but it is in no front. This module imports no torch.
+training. A mechanism that is worse than an objective's limit is trained and recorded, but it is in
+no front.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import ConfigDict
 
-Direction: TypeAlias = Literal["max", "min"]
-"""Whether larger ("max") or smaller ("min") values are better."""
+from nas.common.errors import ConfigError
 
-QUALITY: Final = "quality"
-"""Name of an objective in a space that stands for the first metric of the task."""
-COST_REFERENCE: Final = 2.0
-"""Reference value of a cost, in multiples of standard attention's cost."""
+Direction: TypeAlias = Literal["max", "min"]  # larger or smaller values are better
+
+QUALITY: Final = "quality"  # in a space, the objective that stands for the task's first metric
+COST_REFERENCE: Final = 2.0  # of a cost, in multiples of standard attention's cost
+MAX_SEED: Final = 2**63
+MAX_COUNT: Final = 1_000_000
 # A reader of records refuses unknown fields and numbers that are not finite.
 _STRICT: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -73,11 +74,11 @@ class Objective:
 def of_metric(metric: Metric) -> Objective:
     """Return the objective that optimises a metric."""
     return Objective(
-        name=metric.name,
-        direction=metric.direction,
-        unit=metric.unit,
-        about=metric.about,
-        ideal=metric.ideal,
+        metric.name,
+        metric.direction,
+        metric.unit,
+        metric.about,
+        metric.ideal,
         reference=metric.chance,
         is_metric=True,
     )
@@ -105,3 +106,37 @@ def beyond_limits(
 def limits_of(objectives: Sequence[Objective]) -> tuple[float, ...]:
     """Return the limits as costs; infinity stands for no limit."""
     return tuple(math.inf if o.limit is None else o.as_cost(o.limit) for o in objectives)
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """The settings of a search.
+
+    Proposal t is computed from the results of proposals 0 to t - ``lag``, so that no worker waits
+    for the end of a generation; None stands for the lag of the algorithm. The seeds of all
+    trainings derive from ``seed``.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+
+    algorithm: str = "surrogate"
+    population: int = 50  # mechanisms that a generation proposes
+    generations: int = 50  # with the first; a resumed search may raise the number
+    seed: int = 0
+    repeats: int = 1  # trainings of each new mechanism, each with its own seed
+    lag: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("population", "generations", "repeats"):
+            check_count(name, getattr(self, name))
+        if self.lag is not None:
+            check_count("lag", self.lag)
+        if not 0 <= self.seed < MAX_SEED:
+            raise ConfigError(f"seed: found {self.seed}; expected a number from 0 to 2^63 - 1.")
+
+
+def check_count(name: str, number: int) -> None:
+    """Raise ConfigError unless a number is from 1 to ``MAX_COUNT``."""
+    if not 1 <= number <= MAX_COUNT:
+        raise ConfigError(f"{name}: found {number}; expected a number from 1 to {MAX_COUNT:,}.")

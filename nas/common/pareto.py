@@ -2,7 +2,7 @@
 
 Rows are candidates and columns objectives, as costs: lower is better (see ``as_costs``). A row with
 NaN or an infinity is in no front. Reading a recorded front imports neither NumPy nor moocore, which
-take a quarter of a second of processor time.
+takes a quarter of a second.
 """
 
 from __future__ import annotations
@@ -88,10 +88,7 @@ def hypervolume(rows: Sequence[Costs], reference: Costs) -> float:
 def scaled_hypervolume(
     objectives: Sequence[Objective], members: Sequence[Mapping[str, float]]
 ) -> float:
-    """Return the hypervolume of a front, as a fraction of the box between ideals and corners.
-
-    ``members`` are the values of its mechanisms by the names of objectives.
-    """
+    """Return the hypervolume of a front, as a fraction of the box between ideals and corners."""
     ideal = [o.as_cost(o.ideal) for o in objectives]
     corner = [o.as_cost(o.corner) for o in objectives]
     scaled = normalise([as_costs(objectives, row) for row in members], ideal, corner)

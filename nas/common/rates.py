@@ -1,18 +1,15 @@
 """Statistics of trainings at several learning rates: choose a rate, and compare at the best rates.
 
 Every mechanism is trained at each of the task's rates with the same seeds. The first
-``CHOOSING_SEEDS`` seeds choose its rate, that of the best mean; all reported values come from the
-other seeds, so the mean at the chosen rate is unbiased.
+``CHOOSING_SEEDS`` seeds choose the rate of the best mean, without rates at which a training failed.
+All reported values come from the other seeds, so the mean at the chosen rate is unbiased.
 
 Few seeds may choose the wrong rate, so a t test between the chosen rates has too many false claims.
-With m(r) and b(r) for the true qualities of mechanism and reference at rate r, the tested
-difference is max_r m(r) - max_r b(r). The claim "better" requires that the mechanism, at its chosen
-rate c, is better than the reference at each rate. One of these is the reference's best rate, and
-m(c) <= max_r m(r), so the largest of the one-sided p-values is valid whichever rate was chosen
-(intersection-union test; Berger 1982, "Multiparameter hypothesis testing and acceptance
-sampling"). The confidence interval consists of the differences that these tests do not reject.
-
-Rates at which a training of the mechanism failed are neither chosen nor compared.
+The claim "better" therefore requires that the mechanism, at its chosen rate, is better than the
+reference at each rate, so also at the reference's best. The largest of the one-sided p-values is
+valid whichever rate was chosen (intersection-union test; Berger 1982, "Multiparameter hypothesis
+testing and acceptance sampling"). The confidence interval consists of the differences that these
+tests do not reject.
 """
 
 from __future__ import annotations
@@ -34,10 +31,7 @@ BY_VALIDATION: Final = (
 
 @dataclass(frozen=True)
 class TunedScores:
-    """The chosen learning rate of a mechanism, and its values by rate, then by repeat.
-
-    The values are those of the seeds that did not choose the rate.
-    """
+    """The chosen learning rate, and the values of the seeds that did not choose it, by rate."""
 
     rate: float
     by_rate: Mapping[float, Mapping[int, float]]
@@ -51,13 +45,9 @@ class TunedScores:
 def tune(
     scores: Mapping[float, Mapping[int, float | None]], repeats: int, direction: Direction
 ) -> TunedScores | None:
-    """Choose a mechanism's learning rate; None if each rate has a failed training.
+    """Choose a mechanism's learning rate; None if each rate has a failed training (a score None).
 
-    Of rates with equal means the lowest is chosen.
-
-    Args:
-        scores: values of the metric by rate, then by repeat; None for a failed training.
-        repeats: number of trainings at each rate.
+    ``scores`` are by rate, then by repeat. Of rates with equal means the lowest is chosen.
     """
     trained = {rate: successful(scores[rate]) for rate in sorted(scores)}
     complete = {rate: values for rate, values in trained.items() if len(values) == repeats}
@@ -74,10 +64,10 @@ def tune(
 def tuned_difference(
     scores: TunedScores | None, base: TunedScores | None, direction: Direction
 ) -> dict[str, float] | None:
-    """Return statistics of the difference of two mechanisms, each at its best learning rate.
+    """Return the ``difference`` of two mechanisms, each at its best learning rate.
 
-    The keys are those of ``nas.common.differences.difference``; "mean" is the difference at the
-    chosen rates. The result is None for fewer than two pairs, or if a mechanism has no rate.
+    "mean" is the difference at the chosen rates. The result is None for fewer than two pairs, or if
+    a mechanism has no rate.
     """
     if scores is None or base is None:
         return None

@@ -1,7 +1,6 @@
-"""Prepare untrusted text for display: escape control characters, shorten messages.
+"""Prepare untrusted text for display: names, paths and messages of failed trainings.
 
-Names, paths and messages of failed trainings may contain terminal escapes or megabytes of text. All
-output and all error messages pass through ``printable`` or ``message``.
+Such text may contain terminal escapes, or megabytes.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nas.common.interrupts import record_interrupts
+from nas.common.system import record_interrupts
 from nas.evaluation.trainer import Train, calibrate_for, train_candidate, train_guarded
 from nas.evaluation.trial import Evaluation, Incident, Trial, log
 from nas.tasks import Data, Task

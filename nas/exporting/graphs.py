@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from nas.common.distribution import install_command
+from nas.common import install_command
 from nas.common.errors import ExportError
 from nas.compiler.inlining import file_source
 from nas.exporting.formats import (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from nas.common.errors import RunError
-from nas.common.reading import read_regular
+from nas.common.system import read_regular
 from nas.evaluation.trial import Purpose
 from nas.searching.front_file import FRONT_FILE, run_answer
 from nas.store import Run, open_run, weights_path

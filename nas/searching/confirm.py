@@ -20,10 +20,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import ConfigError, RunError
-from nas.common.objectives import Objective
+from nas.common.objectives import Objective, check_count
 from nas.common.pareto import scaled_hypervolume
 from nas.common.rates import BY_VALIDATION, CHOOSING_SEEDS
-from nas.common.search_config import check_count
 from nas.costs import costs_of, default_costs
 from nas.evaluation.study import costs_under, resolve_under, trials_of, why_not
 from nas.evaluation.trial import (

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nas.common.errors import NasWarning
-from nas.common.search_config import SearchConfig, check_count
+from nas.common.objectives import SearchConfig, check_count
 from nas.common.text import plural
 from nas.costs import need_calibration
 from nas.evaluation.study import cost_context

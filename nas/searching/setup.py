@@ -11,8 +11,14 @@ import numpy as np
 
 from nas.common.config import near
 from nas.common.errors import ConfigError, SpaceError
-from nas.common.objectives import COST_REFERENCE, QUALITY, Metric, Objective, of_metric
-from nas.common.search_config import SearchConfig
+from nas.common.objectives import (
+    COST_REFERENCE,
+    QUALITY,
+    Metric,
+    Objective,
+    SearchConfig,
+    of_metric,
+)
 from nas.compiler import standard_attention
 from nas.costs import COSTS, CostContext, costs_of
 from nas.evaluation.study import cost_context

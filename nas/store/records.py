@@ -16,8 +16,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
 
 from nas.common.differences import mean_and_error
-from nas.common.objectives import Metric, Objective
-from nas.common.search_config import SearchConfig
+from nas.common.objectives import Metric, Objective, SearchConfig
 from nas.evaluation.trial import Training
 from nas.genome import Genome
 

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from nas.common.config import near, parse_json, read_document
 from nas.common.errors import ConfigError, ExportError, GenomeError, RunError
-from nas.common.reading import read_regular
+from nas.common.system import read_regular
 from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, mechanism

@@ -19,10 +19,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from nas.common.distribution import DISTRIBUTION
+from nas.common import DISTRIBUTION
 from nas.common.errors import NasError, RunError
-from nas.common.processor import processor_name
 from nas.common.registry import plugin_versions
+from nas.common.system import processor_name
 from nas.evaluation.trial import Incident, Training
 from nas.store import lock
 from nas.store.database import Database

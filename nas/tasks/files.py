@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nas.common.config import near
 from nas.common.errors import DataError
-from nas.common.reading import open_regular
+from nas.common.system import open_regular
 from nas.common.text import plural
 
 

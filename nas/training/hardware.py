@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import torch
 
 from nas.common.errors import DeviceError
-from nas.common.processor import multiplies_in_bfloat16, processor_name
+from nas.common.system import multiplies_in_bfloat16, processor_name
 from nas.common.text import first_line, plural
 from nas.costs.timing.measuring import one_thread
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from nas.common.errors import ConfigError
-from nas.common.reading import read_regular
+from nas.common.system import read_regular
 from nas.genome import Genome
 
 SUFFIX: Final = ".py"

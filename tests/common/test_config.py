@@ -36,7 +36,6 @@ class Outer(Frozen):
         ("a.yaml", b"a: 1\na: 2", "'a' stands twice"),
         ("a.yaml", b"a: &x [1]\nb: *x", "aliases"),
         ("a.yaml", b"a: !!python/object/apply:os.system [echo]", "not YAML"),
-        ("a.yaml", b"a: !!set {x, y}", "tag"),
         ("a.yaml", b"a: 1" + b"0" * 5000, "digits"),
         ("a.yaml", b"- a\n" * 200_000, "bytes"),
     ],

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.common.objectives import Objective
-from nas.common.search_config import SearchConfig
+from nas.common.objectives import Objective, SearchConfig
 from nas.costs import CostContext
 from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.genome import ModelSizes

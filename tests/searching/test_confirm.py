@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from nas.common.errors import ConfigError, NasError, RunError
+from nas.common.objectives import SearchConfig
 from nas.common.rates import CHOOSING_SEEDS
-from nas.common.search_config import SearchConfig
 from nas.evaluation.trial import training_seed
 from nas.report.comparison import Comparison
 from nas.report.confirmation import make_confirmation

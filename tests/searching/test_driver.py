@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nas.common.errors import RunError
-from nas.common.search_config import SearchConfig
+from nas.common.objectives import SearchConfig
 from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.trial import Incident
 from nas.searching import driver

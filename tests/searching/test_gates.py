@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nas.common.errors import ConfigError
-from nas.common.search_config import SearchConfig
+from nas.common.objectives import SearchConfig
 from nas.evaluation.local import LocalEvaluator
 from nas.report.history import history_of, results
 from nas.searching.driver import resume_search, run_search

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nas.common.errors import ConfigError
-from nas.common.search_config import SearchConfig
+from nas.common.objectives import SearchConfig
 from nas.evaluation.local import LocalEvaluator
 from nas.searching.driver import resume_search, run_search
 from nas.searching.setup import target_task

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from nas.common.objectives import Objective
-from nas.common.search_config import SearchConfig
+from nas.common.objectives import Objective, SearchConfig
 from nas.evaluation.trial import Evaluation, Purpose, Training
 from nas.genome import Genome
 from nas.store import Document, Proposal, RunSetup, RunWriter, Session, create_run

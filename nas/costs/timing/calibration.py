@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from nas.common.errors import NasError
-from nas.common.processor import processor_name
+from nas.common.system import processor_name
 from nas.compiler import Plan, build_attention, resolve
 from nas.costs.costs import Calibration
 from nas.costs.operations import ELEMENTWISE

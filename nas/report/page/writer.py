@@ -18,7 +18,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from nas.common.errors import RunError
-from nas.common.interrupts import garbage_collection_paused
+from nas.common.system import garbage_collection_paused
 from nas.report.charts import BLUE, COLOURS, DIM, GREEN, GREY, GRID, INK, ORANGE, PAPER, svg_of
 from nas.report.front import headline
 from nas.report.front_chart import front_chart

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from nas.common.errors import DataError
-from nas.common.reading import open_regular
+from nas.common.system import open_regular
 from nas.tasks.base import Data
 from nas.tasks.files import list_classes
 

@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.common.distribution import install_command
+from nas.common import install_command
 from nas.common.errors import DataError
 
 if TYPE_CHECKING:
