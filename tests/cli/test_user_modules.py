@@ -154,10 +154,6 @@ def test_exported_file_trains_like_its_genome(nas: Any) -> None:
     for name in ("macs", "params"):
         assert module["costs"][name] == genome["costs"][name], name
     assert "kv_cache_bytes_per_token" not in module["costs"]
-    lines = [json.loads(line) for line in Path("record").read_text().splitlines()]
-    recorded = [line["module"] for line in lines if "module" in line]
-    digest = trained[sources[1], 0]["id"]
-    assert recorded == 2 * [{"file": "mha.py", "class": "Attention", "digest": digest}]
     assert nas(*command, "--record", "record").out == result.out
 
 
