@@ -247,10 +247,11 @@ def _matching_signature(primitive: Primitive, operands: list[Type | None]) -> Si
 
 
 def _mismatch(index: int, primitive: Primitive, operands: list[Type | None]) -> Problem:
-    if len(operands) not in primitive.arities:
+    arities = sorted({len(signature.inputs) for signature in primitive.signatures})
+    if len(operands) not in arities:
         ways = ["(" + ", ".join(p.name for p in s.inputs) + ")" for s in primitive.signatures]
-        arities = " or ".join(str(n) for n in primitive.arities)
-        expected = f"{arities}: {' or '.join(dict.fromkeys(ways))}"
+        counts = " or ".join(map(str, arities))
+        expected = f"{counts}: {' or '.join(dict.fromkeys(ways))}"
         count = plural(len(operands), "input") if operands else "no inputs"
         return Problem("arity", index, count, expected)
     found = ", ".join(o.kind.value if o else "anything" for o in operands)

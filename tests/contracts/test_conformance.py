@@ -100,7 +100,6 @@ def test_kit_detects_an_ignored_mask_or_a_hidden_dependence(module: Any, said: s
 @pytest.mark.parametrize(
     ("module", "signature", "declared", "said"),
     [
-        (nn.Identity, NORMALISER, {"notation": "t·{score}"}, "notation has"),
         (nn.Identity, "scores -> scores", {"notation": "t"}, "expected 'operands -> result'"),
         (Score, NORMALISER, {"notation": "t"}, "has no argument mask; expected mask=None, and"),
     ],

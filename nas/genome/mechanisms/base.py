@@ -63,7 +63,7 @@ def named(paper: str) -> Callable[[Callable[[], Genome]], NamedMechanism]:
     def make(build: Callable[[], Genome]) -> NamedMechanism:
         name = build.__name__
         entry = NamedMechanism(name, build(), paper, inspect.getdoc(build) or "")
-        return MECHANISMS.register(name)(entry)
+        return MECHANISMS.register(name, build.__module__)(entry)
 
     return make
 

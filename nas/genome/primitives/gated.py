@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import Role, always, primitive
 from nas.genome.primitives.domains import Choice
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import (
@@ -147,7 +147,7 @@ class WriteGate(nn.Module):
     notation="scan({tokens}, {gates})",
     source="Qin et al. 2023 (HGRN, NeurIPS); in parallel: Hillis and Steele 1986",
     state=lambda sizes, params: sizes.heads * (sizes.width + sizes.gates),
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
 )
 class Scan(nn.Module):
     """The recurrence out_t = f_t out_{t-1} + tokens_t of each feature, with forget gates f.

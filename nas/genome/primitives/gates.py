@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.genome import LABELS
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import Role, always, primitive
 from nas.genome.primitives.domains import Choice, Integer
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import (
@@ -225,7 +225,7 @@ def running_logsumexp(tokens: Tokens, visible: Tokens) -> Tokens:
     },
     unread=lambda params: () if params["form"] == "sigmoid" else ("root",),
     state=lambda sizes, params: sizes.heads * sizes.width * (1 + (params["form"] == "share")),
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
 )
 class TokenGate(nn.Module):
     """Forget gates f of each feature s of the tokens.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import Role, primitive, score_change
 from nas.genome.primitives.domains import Integer, Real
 from nas.genome.primitives.masks import hide
 from nas.genome.primitives.shapes import Mask, Scores
@@ -91,12 +91,10 @@ class TalkingHeads(nn.Module):
         return mixed.masked_fill(excluded, -torch.inf)
 
 
-@primitive(
+@score_change(
     "key_conv",
-    "scores: scores[h] -> scores[h]",
-    role=Role.ADJUST,
-    notation="conv_keys_{kernel}({scores})",
-    source="Golovneva et al. 2025 (Multi-Token Attention, arXiv 2504.00927), for one query",
+    "conv_keys_{kernel}({scores})",
+    "Golovneva et al. 2025 (Multi-Token Attention, arXiv 2504.00927), for one query",
     parameters={"kernel": Integer(default=3, low=2, high=64)},
 )
 class KeyConv(nn.Module):

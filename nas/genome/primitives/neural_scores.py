@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import pair_score
 from nas.genome.primitives.domains import Choice, Integer
 from nas.genome.primitives.shapes import Key, Query, Scores
 
@@ -65,12 +65,10 @@ def sum_layers(
     return F.linear(F.relu(F.linear(hidden, second, bias)), third, shift).squeeze(-1)
 
 
-@primitive(
+@pair_score(
     "additive_attention_score",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="vᵀtanh(W₁{query} + W₂{key})",
-    source="Bahdanau et al. 2015, section A.1.2; Evolving Attention, section 2.1",
+    "vᵀtanh(W₁{query} + W₂{key})",
+    "Bahdanau et al. 2015, section A.1.2; Evolving Attention, section 2.1",
 )
 class AdditiveAttentionScore(nn.Module):
     """Scores by a hidden tanh layer of width w, without biases, shared by all heads.
@@ -93,12 +91,10 @@ class AdditiveAttentionScore(nn.Module):
         return self.query_map(query), self.key_map(key), weight, weight.new_zeros(())
 
 
-@primitive(
+@pair_score(
     "neural_attention",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="MLP_{width}({query}; {key})",
-    source="Neural Attention, eq. 3-9",
+    "MLP_{width}({query}; {key})",
+    "Neural Attention, eq. 3-9",
     parameters={
         "reduced_dim": REDUCED_DIM,
         "width": Integer(default=16, low=1, high=4096),
@@ -163,12 +159,10 @@ class NeuralAttention(nn.Module):
         return left, right, self.out_weight, self.out_bias
 
 
-@primitive(
+@pair_score(
     "neural_attention_authors",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="MLP₃({query}; {key})",
-    source="Neural Attention, table 1, and its published code",
+    "MLP₃({query}; {key})",
+    "Neural Attention, table 1, and its published code",
     parameters={"reduced_dim": REDUCED_DIM},
 )
 class NeuralAttentionAuthors(nn.Module):

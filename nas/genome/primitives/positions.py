@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.genome import key_width
-from nas.genome.primitives.base import Params, Role, Sizes, primitive
+from nas.genome.primitives.base import Params, Role, Sizes, always, token_map
 from nas.genome.primitives.domains import Choice, Flag, Integer, Real
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Mask, Tokens
@@ -44,12 +44,11 @@ def _plain_rope(params: Params, sizes: Sizes) -> Params:
     return {"share": share, "base": 10000.0 if count == 2 else params["base"]}
 
 
-@primitive(
+@token_map(
     "rope",
-    "tokens: tokens[h,w] -> tokens[h,w]",
+    "RoPE({tokens})",
+    "Su et al. 2021 (RoFormer), eq. 15; share: Black et al. 2022 (GPT-NeoX)",
     role=Role.POSITION,
-    notation="RoPE({tokens})",
-    source="Su et al. 2021 (RoFormer), eq. 15; share: Black et al. 2022 (GPT-NeoX)",
     parameters={
         "share": SHARE,
         "base": Real(default=10000.0, low=1.0, high=1e9),
@@ -84,12 +83,11 @@ class Rope(nn.Module):
         return torch.cat((rotate(first, start, self.base), rest), dim=-1)
 
 
-@primitive(
+@token_map(
     "short_conv",
-    "tokens: tokens[h,w] -> tokens[h,w]",
-    role=Role.POSITION,  # the result depends on the neighbours of a token
-    notation="conv_{kernel}({tokens})",
-    source="So et al. 2021 (Primer), section 4.2",
+    "conv_{kernel}({tokens})",
+    "So et al. 2021 (Primer), section 4.2",
+    role=Role.POSITION,
     parameters={
         "kernel": Integer(default=3, low=2, high=64),
         "causal": Flag(default=True),
@@ -99,7 +97,7 @@ class Rope(nn.Module):
     state=lambda sizes, params: (
         sizes.heads * sizes.width * (params["kernel"] - 1) if params["causal"] else None
     ),
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
 )
 class ShortConv(nn.Module):
     """Depthwise convolution over the tokens, with one kernel for each feature of each head.
@@ -142,15 +140,14 @@ class ShortConv(nn.Module):
         return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
 
 
-@primitive(
+@token_map(
     "token_shift",
-    "tokens: tokens[h,w] -> tokens[h,w]",
+    "shift({tokens})",
+    "Peng et al. 2023 (RWKV, arXiv 2305.13048), with 1 - mu for its mu",
     role=Role.POSITION,
-    notation="shift({tokens})",
-    source="Peng et al. 2023 (RWKV, arXiv 2305.13048), with 1 - mu for its mu",
     state=lambda sizes, params: sizes.heads * sizes.width,
     parameters={"init": Choice(default="identity", values=("identity", "spread"))},
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
 )
 class TokenShift(nn.Module):
     """Each feature mixed with the same feature of the previous token.

@@ -7,20 +7,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import Role, always, pair_score, primitive
 from nas.genome.primitives.domains import Choice
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Key, Mask, Query, Scores, Sums, Tokens, Values
 from nas.genome.primitives.signs import Sign, non_negative, sign_of_product
 
 
-@primitive(
-    "scaled_dot_product",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="({query}·{key}ᵀ)/√d",
-    source="Vaswani et al. 2017, eq. 1",
-    sign=sign_of_product,
+@pair_score(
+    "scaled_dot_product", "({query}·{key}ᵀ)/√d", "Vaswani et al. 2017, eq. 1", sign=sign_of_product
 )
 class ScaledDotProduct(nn.Module):
     """Dot products of queries and keys, divided by the square root of ``rank``.
@@ -37,12 +32,10 @@ class ScaledDotProduct(nn.Module):
         return query @ key.transpose(-2, -1) * self.scale
 
 
-@primitive(
+@pair_score(
     "bilinear",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="{query}·W·{key}ᵀ",
-    source="Luong et al. 2015 (general), section 3.1; Evolving Attention, section 2.1",
+    "{query}·W·{key}ᵀ",
+    "Luong et al. 2015 (general), section 3.1; Evolving Attention, section 2.1",
 )
 class Bilinear(nn.Module):
     """Unscaled dot products of keys with a learned linear map of the queries.
@@ -64,12 +57,10 @@ def unit_length(tokens: Tokens) -> Tokens:
     return F.normalize(exact, dim=-1, eps=1e-3).to(tokens.dtype)
 
 
-@primitive(
+@pair_score(
     "cosine",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="τ·cos({query}, {key})",
-    source="Henry et al. 2020 (QKNorm), eq. 4; per head: Liu et al. 2022 (Swin V2), eq. 2",
+    "τ·cos({query}, {key})",
+    "Henry et al. 2020 (QKNorm), eq. 4; per head: Liu et al. 2022 (Swin V2), eq. 2",
 )
 class Cosine(nn.Module):
     """Cosines of the angles between queries and keys, times a learned factor g of each head.
@@ -91,12 +82,10 @@ class Cosine(nn.Module):
         return unit_length(key)
 
 
-@primitive(
+@pair_score(
     "quadratic_product",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="{form}({query}·{key}ᵀ/√d)",
-    source="taylor: Arora et al. 2024 (Based, arXiv 2402.18668); square: Aksenov et al. "
+    "{form}({query}·{key}ᵀ/√d)",
+    "taylor: Arora et al. 2024 (Based, arXiv 2402.18668); square: Aksenov et al. "
     "2024 (ReBased, arXiv 2402.10644)",
     parameters={"form": Choice(default="taylor", values=("taylor", "square"))},
     sign=non_negative,
@@ -120,12 +109,10 @@ class QuadraticProduct(nn.Module):
         return scores.square() if self.is_square else 1.0 + scores + scores.square() / 2.0
 
 
-@primitive(
+@pair_score(
     "distance",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="-|{query} - {key}|²/2√d",
-    source="Chen et al. 2021 (Skyformer), section 4.1: the logarithm of its Gaussian kernel",
+    "-|{query} - {key}|²/2√d",
+    "Chen et al. 2021 (Skyformer), section 4.1: the logarithm of its Gaussian kernel",
     sign=lambda operands: Sign.NON_POSITIVE,
 )
 class Distance(nn.Module):
@@ -149,12 +136,10 @@ class Distance(nn.Module):
         return exact.square().sum(dim=-1, keepdim=True) / 2.0
 
 
-@primitive(
+@pair_score(
     "convolutional_score",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="conv({query})·conv({key})ᵀ",
-    source="Evolving Attention, section 2.1",
+    "conv({query})·conv({key})ᵀ",
+    "Evolving Attention, section 2.1",
     is_causal_safe=lambda params: False,
 )
 class ConvolutionalScore(nn.Module):
@@ -185,7 +170,7 @@ class ConvolutionalScore(nn.Module):
     role=Role.AGGREGATE,
     notation="{weights}·{values}",
     source="Vaswani et al. 2017, eq. 1",
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
     sign=sign_of_product,
 )
 class WeightedSum(nn.Module):

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Params, Role, primitive
+from nas.genome.primitives.base import Params, pair_score
 from nas.genome.primitives.domains import Choice, Flag, Integer
 from nas.genome.primitives.neural_scores import ACTIVATION
 from nas.genome.primitives.positions import rotate
@@ -35,12 +35,10 @@ def _check(params: Params) -> str | None:
     )
 
 
-@primitive(
+@pair_score(
     "qana",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="QANA_{hidden}({query}, {key})",
-    source="Vermillion 2025 (QANA), eq. 3.1",
+    "QANA_{hidden}({query}, {key})",
+    "Vermillion 2025 (QANA), eq. 3.1",
     parameters={
         "hidden": Integer(default=4, low=1, high=64),
         "activation": ACTIVATION,

@@ -6,18 +6,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import Role, primitive, score_change
 from nas.genome.primitives.domains import Real
 from nas.genome.primitives.shapes import Key, Scores
 from nas.genome.primitives.signs import common_sign
 
 
-@primitive(
+@score_change(
     "temperature",
-    "scores: scores[h] -> scores[h]",
-    role=Role.ADJUST,
-    notation="τ·{scores}",
-    source="Lin et al. 2018 (Learning When to Concentrate or Divert Attention); per head",
+    "τ·{scores}",
+    "Lin et al. 2018 (Learning When to Concentrate or Divert Attention); per head",
 )
 class Temperature(nn.Module):
     """Scores times a learned factor of each head, which starts at 1; excluded keys stay excluded.
@@ -37,12 +35,10 @@ class Temperature(nn.Module):
         return scaled.masked_fill(excluded, -torch.inf)
 
 
-@primitive(
+@score_change(
     "softcap",
-    "scores: scores[h] -> scores[h]",
-    role=Role.ADJUST,
-    notation="softcap_{cap}({scores})",
-    source="Bello et al. 2016, eq. 16; Gemma 2, section 2",
+    "softcap_{cap}({scores})",
+    "Bello et al. 2016, eq. 16; Gemma 2, section 2",
     parameters={"cap": Real(default=50.0, low=1e-3, high=1e6)},
     sign=common_sign,
 )
@@ -106,12 +102,10 @@ def alibi_slopes(heads: int, like: Tensor) -> Float[Tensor, "h"]:
     return 2.0 ** (numbers * (-8.0 / heads))
 
 
-@primitive(
+@score_change(
     "alibi",
-    "scores: scores[h] -> scores[h]",
-    role=Role.ADJUST,
-    notation="({scores} - m|i-j|)",
-    source="Press et al. 2022 (ALiBi), section 3; both directions: its authors' code, symmetric",
+    "({scores} - m|i-j|)",
+    "Press et al. 2022 (ALiBi), section 3; both directions: its authors' code, symmetric",
 )
 class Alibi(nn.Module):
     """Scores minus a penalty proportional to the distance of query and key.

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import normaliser, score_change
 from nas.genome.primitives.domains import Integer
 from nas.genome.primitives.masks import below_top, hide
 from nas.genome.primitives.normalisers import masked_softmax
@@ -59,13 +59,7 @@ def support_of(z: Scores, power: int) -> Bool[Tensor, "b h q k"]:
     return (z >= edge) & (last > 0)
 
 
-@primitive(
-    "sparsemax",
-    "scores: scores[h] -> weights[h]",
-    role=Role.NORMALIZE,
-    notation="sparsemax({scores})",
-    source="Martins and Astudillo 2016, eq. 2 and algorithm 1",
-)
+@normaliser("sparsemax", "sparsemax({scores})", "Martins and Astudillo 2016, eq. 2 and algorithm 1")
 class Sparsemax(nn.Module):
     """Projection of each row of scores onto the simplex; most weights are exactly zero.
 
@@ -76,13 +70,7 @@ class Sparsemax(nn.Module):
         return threshold_weights(scores, mask, 1)
 
 
-@primitive(
-    "entmax15",
-    "scores: scores[h] -> weights[h]",
-    role=Role.NORMALIZE,
-    notation="entmax₁.₅({scores})",
-    source="Peters et al. 2019, eq. 10 and algorithm 2",
-)
+@normaliser("entmax15", "entmax₁.₅({scores})", "Peters et al. 2019, eq. 10 and algorithm 2")
 class Entmax15(nn.Module):
     """Entmax with alpha = 1.5, between softmax and sparsemax; low scores give weights of zero.
 
@@ -102,12 +90,10 @@ def keep_largest(scores: Scores, mask: Mask, count: int) -> Scores:
     return hidden.masked_fill(hidden < least, -torch.inf)
 
 
-@primitive(
+@score_change(
     "topk_filter",
-    "scores: scores[h] -> scores[h]",
-    role=Role.ADJUST,
-    notation="top_{k}({scores})",
-    source="Evolving Attention, section 2.1 (k = 10)",
+    "top_{k}({scores})",
+    "Evolving Attention, section 2.1 (k = 10)",
     parameters={"k": Integer(default=10, low=1, high=65536)},
     sign=lowered,
 )
@@ -124,12 +110,10 @@ class TopkFilter(nn.Module):
         return keep_largest(scores, mask, self.k)
 
 
-@primitive(
+@normaliser(
     "topk_softmax",
-    "scores: scores[h] -> weights[h]",
-    role=Role.NORMALIZE,
-    notation="softmax_top{k}({scores})",
-    source="Gupta et al. 2021 (Memory-efficient Transformers via Top-k Attention), section 2",
+    "softmax_top{k}({scores})",
+    "Gupta et al. 2021 (Memory-efficient Transformers via Top-k Attention), section 2",
     parameters={"k": Integer(default=10, low=1, high=65536)},
 )
 class TopkSoftmax(nn.Module):

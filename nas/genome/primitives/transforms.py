@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import torch
 from jaxtyping import Float
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.genome import LABELS
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import Role, always, primitive, token_map
 from nas.genome.primitives.domains import Choice, Flag, Integer
 from nas.genome.primitives.products import unit_length
 from nas.genome.primitives.shapes import Tokens
@@ -24,17 +23,11 @@ from nas.genome.primitives.signs import (
 )
 
 
-def _map_of_tokens(
-    name: str, *, role: Role = Role.TRANSFORM, **declared: Any
-) -> Callable[[type[nn.Module]], type[nn.Module]]:
-    return primitive(name, "tokens: tokens[h,w] -> tokens[h,w]", role=role, **declared)
-
-
-@_map_of_tokens(
+@token_map(
     "gelu",
-    notation="GELU({tokens})",
-    source="Hendrycks and Gimpel 2016, eq. 1; Evolving Attention, section 2.1",
-    is_featurewise=lambda params: True,
+    "GELU({tokens})",
+    "Hendrycks and Gimpel 2016, eq. 1; Evolving Attention, section 2.1",
+    is_featurewise=always,
 )
 class Gelu(nn.Module):
     """Gaussian error linear unit: x Phi(x), with the exact normal distribution function Phi."""
@@ -43,12 +36,7 @@ class Gelu(nn.Module):
         return F.gelu(tokens)
 
 
-@_map_of_tokens(
-    "silu",
-    notation="SiLU({tokens})",
-    source="Elfwing et al. 2017, eq. 9",
-    is_featurewise=lambda params: True,
-)
+@token_map("silu", "SiLU({tokens})", "Elfwing et al. 2017, eq. 9", is_featurewise=always)
 class Silu(nn.Module):
     """Sigmoid-weighted linear unit: x sigmoid(x)."""
 
@@ -56,13 +44,7 @@ class Silu(nn.Module):
         return F.silu(tokens)
 
 
-@_map_of_tokens(
-    "relu",
-    notation="ReLU({tokens})",
-    source="Nair and Hinton 2010",
-    sign=rectified,
-    is_featurewise=lambda params: True,
-)
+@token_map("relu", "ReLU({tokens})", "Nair and Hinton 2010", sign=rectified, is_featurewise=always)
 class Relu(nn.Module):
     """Rectified linear unit: max(x, 0)."""
 
@@ -70,12 +52,7 @@ class Relu(nn.Module):
         return F.relu(tokens)
 
 
-@_map_of_tokens(
-    "tanh",
-    notation="tanh({tokens})",
-    source="elementary",
-    is_featurewise=lambda params: True,
-)
+@token_map("tanh", "tanh({tokens})", "elementary", is_featurewise=always)
 class Tanh(nn.Module):
     """Hyperbolic tangent of each feature."""
 
@@ -83,10 +60,10 @@ class Tanh(nn.Module):
         return torch.tanh(tokens)
 
 
-@_map_of_tokens(
+@token_map(
     "l2_norm",
-    notation="{tokens}/|{tokens}|",
-    source="Yang et al. 2024 (DeltaNet, arXiv 2406.06484)",
+    "{tokens}/|{tokens}|",
+    "Yang et al. 2024 (DeltaNet, arXiv 2406.06484)",
     sign=common_sign,
 )
 class L2Norm(nn.Module):
@@ -99,12 +76,12 @@ class L2Norm(nn.Module):
         return unit_length(tokens)
 
 
-@_map_of_tokens(
+@token_map(
     "elu_plus_one",
-    notation="(elu({tokens}) + 1)",
-    source="Katharopoulos et al. 2020 (Transformers are RNNs)",
+    "(elu({tokens}) + 1)",
+    "Katharopoulos et al. 2020 (Transformers are RNNs)",
     sign=non_negative,
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
 )
 class EluPlusOne(nn.Module):
     """Positive features: x + 1 for positive x, and exp(x) for all other x."""
@@ -114,10 +91,10 @@ class EluPlusOne(nn.Module):
         return F.relu(tokens) + tokens.clamp(max=0.0).exp()
 
 
-@_map_of_tokens(
+@token_map(
     "feature_softmax",
-    notation="softmax_w({tokens})",
-    source="Shen et al. 2021 (Efficient Attention, arXiv 1812.01243), of queries",
+    "softmax_w({tokens})",
+    "Shen et al. 2021 (Efficient Attention, arXiv 1812.01243), of queries",
     sign=non_negative,
 )
 class FeatureSoftmax(nn.Module):
@@ -127,10 +104,10 @@ class FeatureSoftmax(nn.Module):
         return torch.softmax(tokens, dim=-1)
 
 
-@_map_of_tokens(
+@token_map(
     "layer_norm",
-    notation="LN({tokens})",
-    source="Ba et al. 2016, eq. 4; Evolving Attention, section 2.1",
+    "LN({tokens})",
+    "Ba et al. 2016, eq. 4; Evolving Attention, section 2.1",
     parameters={"shift": Flag(default=True)},
 )
 class LayerNorm(nn.Module):
@@ -147,10 +124,10 @@ class LayerNorm(nn.Module):
         return self.norm(tokens)
 
 
-@_map_of_tokens(
+@token_map(
     "rms_norm",
-    notation="RMS({tokens})",
-    source="Zhang and Sennrich 2019 (RMSNorm), eq. 4; span 2: Differential Transformer",
+    "RMS({tokens})",
+    "Zhang and Sennrich 2019 (RMSNorm), eq. 4; span 2: Differential Transformer",
     parameters={"span": Integer(default=1, low=1, high=2)},
 )
 class RmsNorm(nn.Module):
@@ -182,10 +159,10 @@ class RmsNorm(nn.Module):
         return (exact / (mean + 1e-6).sqrt() * gain).to(tokens.dtype)
 
 
-@_map_of_tokens(
+@token_map(
     "linear",
-    notation="Linear({tokens})",
-    source="Evolving Attention, section 2.1",
+    "Linear({tokens})",
+    "Evolving Attention, section 2.1",
     parameters={"init": Choice(default="random", values=("random", "identity"))},
 )
 class Linear(nn.Module):
@@ -202,10 +179,10 @@ class Linear(nn.Module):
         return self.linear(tokens)
 
 
-@_map_of_tokens(
+@token_map(
     "head_linear",
-    notation="W_h {tokens}",
-    source="DeepSeek-AI 2024 (DeepSeek-V2, arXiv 2405.04434)",
+    "W_h {tokens}",
+    "DeepSeek-AI 2024 (DeepSeek-V2, arXiv 2405.04434)",
     parameters={
         "least_heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"]))),
     },
@@ -233,11 +210,11 @@ class HeadLinear(nn.Module):
 GATE_INIT: Final = Choice(default="random", values=("random", "open"))
 
 
-@_map_of_tokens(
+@token_map(
     "gated_value",
+    "gate({tokens})",
+    "Evolving Attention, section 2.1",
     role=Role.GATE,
-    notation="gate({tokens})",
-    source="Evolving Attention, section 2.1",
     parameters={"init": GATE_INIT},
     sign=common_sign,
 )
@@ -260,11 +237,11 @@ class GatedValue(nn.Module):
         return tokens * torch.sigmoid(self.gate(tokens))
 
 
-@_map_of_tokens(
+@token_map(
     "output_gate",
+    "{tokens} ⊙ σ(W x)",
+    "Qiu et al. 2025 (Gated Attention, arXiv 2505.06708), eq. 5",
     role=Role.GATE,
-    notation="{tokens} ⊙ σ(W x)",
-    source="Qiu et al. 2025 (Gated Attention, arXiv 2505.06708), eq. 5",
     parameters={
         "per": Choice(default="feature", values=("feature", "head")),
         "init": GATE_INIT,
@@ -314,7 +291,7 @@ class OutputGate(nn.Module):
     source="Evolving Attention, section 2.1",
     commutes=True,
     sign=common_sign,
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
 )
 class Add(nn.Module):
     """Sum of two tensors of one kind. A key that either score excludes is excluded."""
@@ -334,7 +311,7 @@ class Add(nn.Module):
     source="Evolving Attention, section 2.1",
     commutes=True,
     sign=sign_of_product,
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
 )
 class Multiply(nn.Module):
     """Elementwise product of two tensors of one kind.
@@ -348,12 +325,12 @@ class Multiply(nn.Module):
         return first * second
 
 
-@_map_of_tokens(
+@token_map(
     "swish_gate",
+    "{tokens} ⊙ SiLU(W x)",
+    "Sun et al. 2023 (RetNet, arXiv 2307.08621)",
     role=Role.GATE,
-    notation="{tokens} ⊙ SiLU(W x)",
-    source="Sun et al. 2023 (RetNet, arXiv 2307.08621)",
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
     sign=keeps_zero,
 )
 class SwishGate(nn.Module):
@@ -372,10 +349,10 @@ class SwishGate(nn.Module):
         return tokens * F.silu(gate)
 
 
-@_map_of_tokens(
+@token_map(
     "model_norm",
-    notation="RMS_d({tokens})",
-    source="Zhang and Sennrich 2019 (RMSNorm), eq. 4, over the features of all heads",
+    "RMS_d({tokens})",
+    "Zhang and Sennrich 2019 (RMSNorm), eq. 4, over the features of all heads",
 )
 class ModelNorm(nn.Module):
     """Root mean square norm over the features of all heads of a token, with a gain for each.
