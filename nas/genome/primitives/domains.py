@@ -89,8 +89,9 @@ class Real(Domain):
         return f"a number above {self.low:g} and at most {self.high:g}"
 
     def contains(self, value: ParamValue) -> bool:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_number and self.low < value <= self.high
+        if isinstance(value, bool | str | None):
+            return False
+        return self.low < value <= self.high
 
     def accept(self, value: ParamValue) -> float:
         return float(super().accept(value) or 0)

@@ -52,8 +52,8 @@ def log_decay(
 ) -> Float[Tensor, "..."]:
     """Return -|c_i - c_j|, the logarithm of the product of the gates between a query i and a key j.
 
-    Where both sums c are equal, for example because the gates round to 1, the derivative is that of
-    c_i - c_j. The absolute value has the derivative zero there, and would not train these gates.
+    Where both sums are equal, for example because gates round to 1, the derivative is that of
+    c_i - c_j: the absolute value's derivative, zero, would not train these gates.
     """
     difference = query_gates - key_gates
     return torch.where(difference > 0, -difference, difference)
@@ -62,10 +62,7 @@ def log_decay(
 def decayed_products(
     query: Query, key: Key, query_gates: QueryGates, key_gates: KeyGates
 ) -> Scores:
-    """Return sum_u q_iu k_ju exp(-|c_iu - c_ju|) over the features u, for queries i and keys j.
-
-    A gate of a head has one feature; its exponential multiplies the whole dot product.
-    """
+    """Return sum_u q_iu k_ju exp(-|c_iu - c_ju|) over the features u, for queries i and keys j."""
     if query_gates.shape[-1] == 1:
         decay = torch.exp(log_decay(query_gates, key_gates.mT))
         return query @ key.mT * decay.to(query.dtype)
@@ -87,11 +84,9 @@ def decayed_products(
 class GatedProduct(nn.Module):
     """Scaled dot products in which each feature is multiplied by all gates between query and key.
 
-    scores_ij = sum_u q_iu k_ju exp(-|c_iu - c_ju|) / sqrt(rank)
-
-    c_iu is the sum of the logarithms of the gates of feature u up to token i; gates of heads are
-    the same for all features. Used as weights, the scores give gated linear attention with the
-    state S_t = diag(f_t) S_{t-1} + k_t^T v_t.
+    scores_ij = sum_u q_iu k_ju exp(-|c_iu - c_ju|) / sqrt(rank), where c_iu is the sum of the
+    logarithms of the gates up to token i, of feature u or of the head. Used as weights, the scores
+    give gated linear attention with the state S_t = diag(f_t) S_{t-1} + k_t^T v_t.
     """
 
     has_parameters = False

@@ -19,10 +19,7 @@ from nas.genome.primitives.signs import rectified
 
 
 def masked_softmax(scores: Scores, mask: Mask, filtered: bool) -> Scores:
-    """Return the softmax of each row over the visible keys; a row without any gives zeros.
-
-    ``filtered`` states whether a filter may have set scores to -inf.
-    """
+    """Return the softmax of each row over the visible keys; a row without any gives zeros."""
     if mask is None and not filtered:
         return torch.softmax(scores, dim=-1)
     scores = hide(scores, mask)
@@ -86,8 +83,8 @@ class SoftmaxSink(nn.Module):
 class Sigmoid(nn.Module):
     """Sigmoid of each visible score; rows do not sum to 1.
 
-    weights_ij = sigmoid(scores_ij + b). As published b = 0, and row sums grow with the number n of
-    visible keys. With ``length_bias`` b = -log n, which keeps row sums near 1.
+    weights_ij = sigmoid(scores_ij + b), with b = 0, so that row sums grow with the number n of
+    visible keys; or, with ``length_bias``, b = -log n, which keeps row sums near 1.
     """
 
     def __init__(self, *, length_bias: bool = False) -> None:
@@ -123,13 +120,9 @@ class ReluSquared(nn.Module):
     parameters={"divide": Flag(default=True)},
 )
 class SoftmaxFree(nn.Module):
-    """Scores of the visible keys, divided by their number n; weights may be negative.
+    """Scores of the visible keys, divided by their number n if ``divide``; they may be negative.
 
-    weights_ij = scores_ij / n, and 0 for an excluded key. With dot products this is linear
-    attention.
-
-    Args:
-        divide: whether scores are divided by n.
+    With dot products this is linear attention.
     """
 
     def __init__(self, filtered: bool = False, *, divide: bool = True) -> None:
@@ -195,8 +188,7 @@ class Softpick(nn.Module):
 class StickBreaking(nn.Module):
     """Each key, from the last visible one backwards, takes a share of the weight that is left.
 
-    weights_ij = sigmoid(s_ij) prod_{k > j} (1 - sigmoid(s_ik)), over the visible keys k after j
-
+    weights_ij = sigmoid(s_ij) prod_{k > j} (1 - sigmoid(s_ik)), over the visible keys k after j.
     Under a causal mask the query's own token comes first; the paper excludes it.
     """
 
@@ -228,9 +220,8 @@ class StickBreaking(nn.Module):
 class Uniform(nn.Module):
     """Equal weights 1 / n for the n visible keys, so that values are averaged.
 
-    Args:
-        heads: label of the smallest head count of the weights. The normal form of a genome sets it
-            where it replaces scores by a stream with fewer heads.
+    ``heads`` is the label of the smallest head count of the weights, which the normal form of a
+    genome sets where it replaces scores by a stream with fewer heads.
     """
 
     def __init__(self, *, heads: str = "one") -> None:

@@ -58,15 +58,9 @@ def _plain_rope(params: Params, sizes: Sizes) -> Params:
 class Rope(nn.Module):
     """Rotary position embedding: dot products depend on the difference of positions only.
 
-    out_t = R_t x_t, with rotations R_t such that (R_i q) · (R_j k) = q · R_{j-i} k
-
-    Args:
-        share: share of each head's features that is rotated, from the first on, rounded to an even
-            number of at least two.
-        base: pair i of r rotated features rotates by base^(-2i/r) radians from token to token.
-
-    Raises:
-        ValueError: the number of rotated features is odd.
+    out_t = R_t x_t, with (R_i q) · (R_j k) = q · R_{j-i} k. The share ``share`` of each head's
+    features, from the first on, is rotated: an even number of at least two. Pair i of r rotated
+    features rotates by base^(-2i/r) radians from token to token.
     """
 
     has_parameters = False
@@ -104,10 +98,8 @@ class ShortConv(nn.Module):
 
     out_t = b + sum_s w_s tokens_{t-s}, with s = 0 to kernel - 1 if causal. Otherwise the kernel is
     centred on t, and an even kernel covers one token more to the right. Padding and tokens beyond
-    the edges count as zeros.
-
-    Args:
-        init: ``random``; ``identity`` for out_t = tokens_t; or ``residual`` for the sum of both.
+    the edges count as zeros. ``init`` is ``random``; ``identity`` for out_t = tokens_t; or
+    ``residual`` for the sum of both.
     """
 
     needs_all_tokens = True

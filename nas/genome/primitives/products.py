@@ -18,10 +18,9 @@ from nas.genome.primitives.signs import Sign, non_negative, sign_of_product
     "scaled_dot_product", "({query}·{key}ᵀ)/√d", "Vaswani et al. 2017, eq. 1", sign=sign_of_product
 )
 class ScaledDotProduct(nn.Module):
-    """Dot products of queries and keys, divided by the square root of ``rank``.
+    """Dot products of queries and keys: scores_ij = q_i · k_j / sqrt(r), r = ``rank``.
 
-    scores_ij = q_i · k_j / sqrt(r), where r is the operands' width; for operands of model width, as
-    in Patterns, it is the head width.
+    r is the operands' width; for operands of model width, as in Patterns, it is the head width.
     """
 
     def __init__(self, rank: int) -> None:
@@ -91,10 +90,9 @@ class Cosine(nn.Module):
     sign=non_negative,
 )
 class QuadraticProduct(nn.Module):
-    """Quadratic functions of scaled dot products, which are never negative.
+    """Quadratic functions of s_ij = q_i · k_j / sqrt(r), which are never negative; r = ``rank``.
 
-    With s_ij = q_i · k_j / sqrt(r), r = ``rank``: taylor: 1 + s + s^2 / 2, the expansion of exp(s)
-    to second order. square: s^2.
+    taylor: 1 + s + s^2 / 2, the expansion of exp(s) to second order. square: s^2.
     """
 
     has_parameters = False
@@ -207,10 +205,9 @@ class ExcludeValue(nn.Module):
     "Dao and Gu 2024 (Mamba-2, arXiv 2405.21060)",
 )
 class ValueSkip(nn.Module):
-    """Each token plus a multiple of the value of the same token.
+    """Each token plus a multiple of the value of the same token: out_i = o_i + D_h v_i.
 
-    out_i = o_i + D_h v_i, with tokens o, values v (``own``), and a learned D_h, initially 1. The
-    second term is zero if the mask hides all keys from token i.
+    D_h is learned and initially 1. The second term is zero if the mask hides all keys from token i.
     """
 
     reads_hidden_tokens = True

@@ -54,14 +54,13 @@ class Qana(nn.Module):
     """Dot product plus a hidden layer whose weights are computed from the query's token.
 
     scores_ij = s_i·k_j / sqrt(r) + alpha (sum_l V_il act(m U_il·k_j + b_il) + c_i),
-    with r the key width, m = 1 or 1/sqrt(r), and U, V, b, c linear in the block's input x_i.
+    with r the key width, and U, V, b, c linear in the block's input x_i.
 
     Args:
         hidden: number of hidden units, which the index l counts.
         init: initial values of U, V, b and c. ``random`` draws all of them. ``zero_out`` sets V, b
             and c to zero; scores start as dot products, and all weights can train. ``paper_zero``
-            sets all to zero, as in the paper; under a normaliser that ignores shifts, such as
-            softmax, they never train. ``gate`` draws all and sets alpha to zero.
+            sets all to zero, as in the paper. ``gate`` draws all and sets alpha to zero.
         mlp_scale: ``none`` for m = 1, or ``sqrt`` for m = 1/sqrt(r).
         gate: ``none`` for alpha = 1, ``learned`` for a learned alpha of each head, or ``warmup``
             for an alpha that rises from 0 to 1 over the first 100 forward passes in training mode
@@ -127,16 +126,15 @@ class Qana(nn.Module):
     def turned(
         self, query: Tensor, key: Tensor, units: tuple[Tensor, ...], start: int | Tensor
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Return query, key and units, with query, key and U rotated by token positions."""
         rows, *rest = units
         return rotate(query, start), rotate(key), (rotate(rows, start), *rest)
 
     def units(self, x: Float[Tensor, "b q d"]) -> tuple[Tensor, ...]:
-        """Compute U, V, b and c, the weights of the small network that each query defines.
+        """Return U, V, b and c, the weights of the small network that each query defines.
 
-        For l hidden units, U has shape (batch, heads, queries, l, key width), V and b have shape
-        (batch, heads, queries, l), and c has shape (batch, heads, queries, 1). If U is a
-        combination of basis rows without rotation, its coefficients are returned in its place.
+        For l hidden units, U has shape (batch, heads, queries, l, key width), or without rotation
+        its coefficients in the basis rows; V and b have shape (batch, heads, queries, l), c one
+        number.
         """
         tail = self.tail(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         weights, out, bias, shift = tail.split(self.parts, dim=-1)
@@ -146,7 +144,6 @@ class Qana(nn.Module):
         return rows, out, bias, shift
 
     def score(self, query: Query, key: Key, units: tuple[Tensor, ...]) -> Scores:
-        """Compute the scores. With ``rope`` all arguments must be rotated before the call."""
         features, rows, out, bias, shift = self.gated(key, units)
         # One product for all hidden units: (b, h, q * l, w) against the keys.
         inner = (rows.flatten(2, 3) @ features.transpose(-2, -1)).unflatten(2, (-1, self.hidden))
@@ -155,11 +152,7 @@ class Qana(nn.Module):
         return scores + query @ key.transpose(-2, -1) * self.skip_scale
 
     def gated(self, key: Key, units: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the networks' input and their U, V, b and c, scaled by m and alpha.
-
-        The input is the keys, or their products with the basis. In training mode with
-        ``gate: warmup``, the call is counted.
-        """
+        """Return the networks' inputs (keys or products with the basis), and scaled U, V, b, c."""
         rows, out, bias, shift = units
         if self.scale != 1.0:
             rows = rows * self.scale

@@ -18,10 +18,7 @@ from nas.genome.primitives.signs import common_sign
     "Lin et al. 2018 (Learning When to Concentrate or Divert Attention); per head",
 )
 class Temperature(nn.Module):
-    """Scores times a learned factor of each head, which starts at 1; excluded keys stay excluded.
-
-    out_h = t_h scores_h
-    """
+    """Scores times a learned factor of each head, initially 1; excluded keys stay excluded."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -62,9 +59,9 @@ class Softcap(nn.Module):
     source="Dai et al. 2019 (Transformer-XL), section 3.3, term (c)",
 )
 class KeyBias(nn.Module):
-    """Scores plus a learned linear function of the key, which is initially zero.
+    """Scores plus a learned linear function of the key: out_ij = scores_ij + u_h·k_j / sqrt(rank).
 
-    out_ij = scores_ij + u_h·k_j / sqrt(rank)
+    u_h is initially zero.
     """
 
     def __init__(self, heads: int, width: int, rank: int) -> None:

@@ -22,8 +22,7 @@ from nas.genome.primitives.signs import lowered
 def threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
     """Return sparsemax (``power`` 1) or 1.5-entmax (``power`` 2) of the scores of visible keys.
 
-    A row without visible keys gives weights of zero. Gradients flow only through the keys with
-    positive weight; the selection of these keys is treated as a constant.
+    Gradients flow only through the keys with positive weight, whose selection counts as a constant.
     """
     z = below_top(scores if power == 1 else scores / 2.0, mask)
     support = support_of(z.detach(), power)
@@ -42,8 +41,8 @@ def threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
 def support_of(z: Scores, power: int) -> Bool[Tensor, "b h q k"]:
     """Return a mask of the keys with positive weight, given the result ``z`` of ``below_top``.
 
-    In descending order these keys are the longest prefix whose last entry exceeds the threshold t
-    that the entries of this prefix alone would have.
+    In descending order they are the longest prefix whose last entry exceeds the threshold that the
+    entries of this prefix alone would have.
     """
     ordered = z.sort(dim=-1, descending=True).values
     rank = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
@@ -61,10 +60,7 @@ def support_of(z: Scores, power: int) -> Bool[Tensor, "b h q k"]:
 
 @normaliser("sparsemax", "sparsemax({scores})", "Martins and Astudillo 2016, eq. 2 and algorithm 1")
 class Sparsemax(nn.Module):
-    """Projection of each row of scores onto the simplex; most weights are exactly zero.
-
-    weights_ij = max(scores_ij - t_i, 0), with t_i such that the row sums to 1
-    """
+    """Projection of each row of scores onto the simplex: max(scores_ij - t_i, 0)."""
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return threshold_weights(scores, mask, 1)
@@ -72,10 +68,7 @@ class Sparsemax(nn.Module):
 
 @normaliser("entmax15", "entmax₁.₅({scores})", "Peters et al. 2019, eq. 10 and algorithm 2")
 class Entmax15(nn.Module):
-    """Entmax with alpha = 1.5, between softmax and sparsemax; low scores give weights of zero.
-
-    weights_ij = max(scores_ij / 2 - t_i, 0)^2, with t_i such that the row sums to 1
-    """
+    """Entmax with alpha = 1.5, between softmax and sparsemax: max(scores_ij / 2 - t_i, 0)^2."""
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return threshold_weights(scores, mask, 2)

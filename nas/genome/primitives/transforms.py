@@ -67,10 +67,7 @@ class Tanh(nn.Module):
     sign=common_sign,
 )
 class L2Norm(nn.Module):
-    """Each token's features of each head, divided by their Euclidean length.
-
-    out = x / max(|x|, 1e-3), which has unit length unless x is nearly zero
-    """
+    """Each token's features of each head, divided by their length: x / max(|x|, 1e-3)."""
 
     def forward(self, tokens: Tokens) -> Tokens:
         return unit_length(tokens)
@@ -133,11 +130,8 @@ class LayerNorm(nn.Module):
 class RmsNorm(nn.Module):
     """Root mean square norm of each token's features; all heads share the gain g.
 
-    out = x / sqrt(mean(x^2) + 1e-6) * g
-
-    Args:
-        span: number of neighbouring heads whose features are normalised together, with a gain of
-            span * w numbers. The last of an odd number of heads is normalised alone.
+    out = x / sqrt(mean(x^2) + 1e-6) * g, over the features of ``span`` neighbouring heads together,
+    with a gain of span * w numbers. The last of an odd number of heads is normalised alone.
     """
 
     def __init__(self, width: int, *, span: int = 1) -> None:
@@ -189,12 +183,10 @@ class Linear(nn.Module):
     least_heads="least_heads",
 )
 class HeadLinear(nn.Module):
-    """Learned linear map of each head's features, with one matrix W_h (w x w) for each head h.
+    """Learned linear map of each head's features: out_h = W_h tokens_h, with W_h: w x w.
 
-    out_h = W_h tokens_h. Operands with fewer heads than the result are repeated.
-
-    Args:
-        least_heads: label of the smallest head count of the result.
+    The result has at least the head count of the label ``least_heads``; operands with fewer heads
+    are repeated.
     """
 
     def __init__(self, heads: int, width: int, *, least_heads: str = "one") -> None:
@@ -221,10 +213,7 @@ GATE_INIT: Final = Choice(default="random", values=("random", "open"))
 class GatedValue(nn.Module):
     """Features multiplied by a gate computed from the same token: v * sigmoid(W v + b).
 
-    All heads share W and b.
-
-    Args:
-        init: ``random`` for gates that start near 1/2, or ``open`` for b = 4 and gates near 1.
+    All heads share W and b. Gates start near 1/2, or near 1 (b = 4) if ``init`` is ``open``.
     """
 
     def __init__(self, width: int, *, init: str = "random") -> None:
@@ -252,11 +241,8 @@ class GatedValue(nn.Module):
 class OutputGate(nn.Module):
     """Features multiplied by a gate computed from the block's input x.
 
-    out_i = tokens_i * sigmoid(W_h x_i), elementwise, with a learned map W_h for each head h
-
-    Args:
-        per: whether each ``feature`` or each ``head`` has its own gate.
-        init: ``random`` for gates that start near 1/2, or ``open`` for a bias of 4.
+    out_i = tokens_i * sigmoid(W_h x_i), elementwise, with a learned map W_h for each head h, and a
+    gate ``per`` feature or head. Gates start near 1/2, or near 1 (bias 4) if ``init`` is ``open``.
     """
 
     def __init__(
@@ -334,7 +320,7 @@ class Multiply(nn.Module):
     sign=keeps_zero,
 )
 class SwishGate(nn.Module):
-    """Features multiplied by a gate that is computed from the block's input x and may be negative.
+    """Features multiplied by a gate of the block's input x, which may be negative.
 
     out_i = tokens_i * silu(W_h x_i), elementwise, with a learned map W_h for each head h
     """
@@ -355,7 +341,7 @@ class SwishGate(nn.Module):
     "Zhang and Sennrich 2019 (RMSNorm), eq. 4, over the features of all heads",
 )
 class ModelNorm(nn.Module):
-    """Root mean square norm over the features of all heads of a token, with a gain for each.
+    """Root mean square norm over the features of all heads of a token, with a gain g for each.
 
     out = x / sqrt(mean(x^2) + 1e-6) * g
     """
