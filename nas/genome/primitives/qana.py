@@ -1,6 +1,6 @@
 """Query-As-Network Attention (QANA): each query is a small network that scores the keys.
 
-Vermillion 2025, eq. 3.1. Decisions beside those in nas/genome/mechanisms/neural.py:
+Vermillion 2025, eq. 3.1. Decisions beside those in nas/genome/mechanisms/papers.py:
 
 - s is the query stream. U, V, b and c are projected from the block's input x by one linear map per
   head, so they exist even if the query is not projected.
