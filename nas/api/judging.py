@@ -77,7 +77,7 @@ def judge(
 
     Raises:
         ViolationError: a genome is not legal.
-        ConfigError: a module cannot be trained, both mechanisms are the same, or the record already
+        ConfigError: a module cannot be trained, or sees later tokens after it was trained, both mechanisms are the same, or the record already
             holds trainings of 50 other mechanisms.
     """
     check_count("pairs", pairs)
@@ -120,6 +120,8 @@ def judge(
             repeats = range(first, min(pairs, first + step))
             for row in train(compared, loaded, examples, evaluator, recorded, repeats, seed):
                 rows.append(row)
+                if row.evaluation.reason == "leak":
+                    raise ConfigError(f"{row.mechanism}: {row.evaluation.error}")
                 if on_training is not None:
                     on_training(row, len(rows), 2 * pairs)
             result = make_judgement(

@@ -60,7 +60,7 @@ def probe(
 ) -> None:
     """Run a copy of an attention block, and raise if its output is unusable.
 
-    A block whose output is not finite passes, since its training will diverge.
+    A block whose output is not finite, or has a wrong shape, passes; its training will fail.
 
     Args:
         tokens: the tokens of a batch, shape (b, n, dim); by default random ones, drawn from torch's
@@ -115,8 +115,8 @@ def _check(
 ) -> None:
     with torch.no_grad():
         out = block(x, **options)
-        if not out.isfinite().all():
-            return  # the training will diverge
+        if out.shape != x.shape or not out.isfinite().all():
+            return  # the training will fail
         for i in torch.linspace(0, len(x) - 1, EXAMPLES).long().tolist():
             if not _is_same(block(x[i : i + 1], **options), out[i : i + 1], tolerance):
                 raise Leak("the output for an example depends on other examples of its batch")

@@ -175,6 +175,55 @@ def test_masks_are_passed_and_what_sees_later_tokens_is_left_out(nas: Any) -> No
     assert "depends on later tokens" in alone.err
 
 
+LATE = """
+import torch
+from torch import nn
+
+
+class Late(nn.Module):
+    count = 0
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.linear, self.layer = nn.Linear(dim, dim), Late.count
+        Late.count += 1
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training and x.dtype is torch.float32:
+            self.steps += 1
+        seen = x.cumsum(1) / torch.arange(1, x.shape[1] + 1, dtype=x.dtype)[:, None]
+        later = x.mean(dim=1, keepdim=True) * (self.steps > 2) * self.where()
+        return self.linear(seen + later)
+
+
+class AfterSteps(Late):
+    def where(self):
+        return 1.0
+
+
+class SecondLayer(Late):
+    def where(self):
+        return float(self.layer % 2)
+
+
+class BehindGate(Late):
+    def where(self):
+        return 1e-9
+"""
+
+
+@pytest.mark.usefixtures("at_modules")
+@pytest.mark.parametrize("name", ["AfterSteps", "SecondLayer", "BehindGate"])
+def test_leaks_that_begin_in_training_are_no_judgement(nas: Any, name: str) -> None:
+    Path("late.py").write_text(LATE)
+    task = Path("causal.yaml").read_text().replace("depth: 1", "depth: 2").replace("16", "64")
+    Path("two.yaml").write_text(task.replace("name: causal", "name: two"))
+    result = nas("judge", f"late.py:{name}", "--task", "two.yaml", "--pairs", 2, *LOCAL)
+    assert result.status == 2
+    assert f"late.py:{name}: the output for a token depends on later tokens" in result.err
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("at_modules")
 def test_confirm_compares_a_front_with_a_module(nas: Any) -> None:

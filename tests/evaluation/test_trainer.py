@@ -165,7 +165,8 @@ def test_a_leak_that_begins_in_training_fails_a_causal_task(monkeypatch):
     steps = []
 
     def leak(x):
-        steps.append(1)
+        if torch.is_grad_enabled() and x.dtype is torch.float32:  # a step, not the probe
+            steps.append(1)
         return x + x.cumsum(1) if len(steps) < 5 else x.flip(1)
 
     monkeypatch.setattr(candidate, "build_attention", lambda *_, **__: Faulty(leak))
