@@ -77,8 +77,8 @@ def judge(
 
     Raises:
         ViolationError: a genome is not legal.
-        ConfigError: a module cannot be trained, or sees later tokens after it was trained, both mechanisms are the same, or the record already
-            holds trainings of 50 other mechanisms.
+        ConfigError: a module cannot be trained, or sees later tokens after a training; both
+            mechanisms are the same; or the record has trainings of 50 other mechanisms.
     """
     check_count("pairs", pairs)
     if claim not in CLAIMS:
@@ -104,9 +104,7 @@ def judge(
         others = {
             training.key: None
             for training in recorded.trainings("evaluate")
-            if training.task == task_fingerprint(loaded, examples)
-            and training.evaluation.status != "failed"
-            and training.key != base_key
+            if training.task == task_fingerprint(loaded, examples) and training.key != base_key
         }
         place = [*others, key].index(key) + 1
         if place > PLACES:

@@ -247,12 +247,14 @@ def _train(
     for name, (model_task, model_data) in models.items():
         with seeded(derive_seed(trial.seed, "noise")):
             model = build_model(resolved[name], model_task, model_data, trial.seed)
-            layers, attentions = layers_of(resolved[name], model_task), model.attentions()  # type: ignore[operator]
+            layers = layers_of(resolved[name], model_task)
             if not isinstance(resolved[name], UserModule):
                 layers = layers[:1]  # the layers of a genome are equal
+            attentions = model.attentions()  # type: ignore[operator]
             used = {attentions[layer]: LastTokens(attentions[layer]) for layer in layers}
+            is_causal = model_task.is_causal
             for block in used:
-                probe(block, model_task.sizes, is_causal=model_task.is_causal)
+                probe(block, model_task.sizes, is_causal=is_causal)
             graphs = graphs_on(meter.device)
             training = TrainingLoop(
                 model, model_task, model_data, meter, time_limit=time_limit, graphs=graphs
@@ -264,8 +266,7 @@ def _train(
                 progress.executions[training.execution] = None
             for block, last in used.items():
                 with suppress(Constant):  # a gate that hid a leak may have opened
-                    options = {"is_causal": model_task.is_causal, "tokens": last.tokens}
-                    probe(block, model_task.sizes, **options)
+                    probe(block, model_task.sizes, is_causal=is_causal, tokens=last.tokens)
         if trial.keeps_weights and model_task is task.main:
             progress.weights = attention_weights(model)
         if missed := task.missed(progress.metrics):

@@ -86,7 +86,7 @@ def probe(
         try:
             double = copy.deepcopy(block).double()
             is_double = double(x[:1].double(), **options).dtype is torch.float64
-        except Exception:  # noqa: BLE001 - whatever the block raises; in float32 it is raised again
+        except Exception:  # in float32, the block may not raise
             is_double = False
         if is_double:
             _check(double, x.double(), sizes, options, is_ours, TOLERANCE)

@@ -44,10 +44,6 @@ class Block(nn.Module):
         return self.form(x, self.weight)
 
 
-def blocks_of(x, size=8):
-    return x.unflatten(1, (-1, size))
-
-
 def routed(x, _):
     """Each feature goes to the four tokens of the sequence that have the most of it."""
     return torch.zeros_like(x).scatter(1, x.topk(4, dim=1).indices, 1.0) * x + x
@@ -60,19 +56,33 @@ def convolved(x, _):
     return torch.fft.irfft(spectrum, n=x.shape[1], dim=1)
 
 
+def mean(x, _=None):
+    return x.mean(dim=1, keepdim=True).expand_as(x)
+
+
+def of_blocks(function):
+    """Apply a function to each block of eight tokens."""
+    return lambda x, _: torch.cat([function(block) for block in x.split(8, dim=1)], dim=1)
+
+
+def next_of_odd(x, _):
+    is_odd = torch.arange(x.shape[1])[:, None] % 2 == 1
+    return x + torch.where(is_odd, x.roll(-1, dims=1), 0.0)
+
+
 LEAKS = {
-    "mean": lambda x, _: x.mean(dim=1, keepdim=True).expand_as(x),
+    "mean": mean,
     "next": lambda x, _: x.roll(-1, dims=1),
     "moving mean": lambda x, _: nn.functional.avg_pool1d(x.mT, 3, 1, 1).mT,
-    "mean of a block": lambda x, _: x + blocks_of(x).mean(2, True).expand_as(blocks_of(x)).flatten(1, 2),
-    "norm of a block": lambda x, _: (blocks_of(x) / blocks_of(x).norm(dim=2, keepdim=True)).flatten(1, 2),
-    "closed gate": lambda x, w: x + torch.sigmoid(w - 22.0) * x.mean(dim=1, keepdim=True),
+    "mean of a block": of_blocks(lambda x: x + mean(x)),
+    "norm of a block": of_blocks(lambda x: x / x.norm(dim=1, keepdim=True)),
+    "closed gate": lambda x, weight: x + torch.sigmoid(weight - 22.0) * mean(x),
     "no gradient": lambda x, _: x + x.detach().flip(1),
-    "odd tokens": lambda x, _: x + torch.where(torch.arange(x.shape[1])[:, None] % 2 == 1, x.roll(-1, 1), 0.0),
-    "standardised": lambda x, _: (x - x.mean(1, True)) / x.std(1, keepdim=True),
+    "next of odd tokens": next_of_odd,
+    "standardised": lambda x, _: (x - mean(x)) / x.std(dim=1, keepdim=True),
     "routed": routed,
     "convolved": convolved,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LEAKS)
