@@ -28,7 +28,6 @@ from nas.tasks import Data, ModelTask, Task
 from nas.tasks.layers import derive_seed, seeded
 from nas.training import Report
 from nas.training.candidate import attention_weights, build_model, layers_of
-from nas.training.cuda_graphs import graphs_on
 from nas.training.dependence import Constant, LastTokens, Leak, probe
 from nas.training.hardware import (
     Meter,
@@ -39,7 +38,7 @@ from nas.training.hardware import (
     training_settings,
 )
 from nas.training.loop import TimeIsUp, TrainingLoop
-from nas.training.steps import Diverged
+from nas.training.steps import Diverged, graphs_on
 from nas.training.user_module import UserModule
 from nas.training.user_process import ProcessEnded, call_in_process
 
