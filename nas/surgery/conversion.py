@@ -116,8 +116,7 @@ def _check_widths(plan: Plan, sizes: HostSizes) -> None:
     if projections.qk_dim != "all" and not sizes.may_narrow:
         raise GenomeError(
             f"the mechanism has qk_dim: {projections.qk_dim}; expected all, the width of the "
-            "model's heads, which its norms, rotation and cache have. `nas.build_attention` and "
-            "`nas.export` make layers of any width."
+            "model's heads, which its norms, rotation and cache have."
         )
     widths = {stream.type.width for stream in plan.streams} | {plan.output.width}
     if MODEL in widths or plan.output.width != "all" or projections.merge != "concat":

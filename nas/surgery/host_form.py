@@ -61,11 +61,7 @@ def stream_sides(plan: Plan) -> tuple[set[Ref], set[Ref]]:
 
 
 def check_decodable(plan: Plan) -> None:
-    """Raise GenomeError unless a model can decode with a mechanism from its key-value cache.
-
-    The mechanism, whose host form has this plan, may not read neighbouring or later tokens, nor
-    compute keys or values from a stream that is not cached.
-    """
+    """Raise GenomeError unless a model can decode with a mechanism from its key-value cache."""
     whole = {s.primitive.name for s in plan.steps if s.primitive.needs_all_tokens}
     if names := sorted({*plan.unsafe, *whole}):
         reason = f"{', '.join(names)} reads neighbouring or later tokens"
@@ -120,8 +116,7 @@ def _with_keys(genome: Genome) -> Genome:
 def _stream_at(genome: Genome, ref: Ref, port: Port) -> Ref:
     """Return the name of a stream after its use as query, key or value of an operation.
 
-    A stream changes its name only if neither it nor the stream of the new name has a projection. A
-    reference to a node is returned unchanged.
+    A stream changes its name only if neither it nor the stream of the new name has a projection.
     """
     stream, projections = _STREAM_OF_PORT.get(port.name), genome.projections
     if stream is None or not isinstance(ref, str):

@@ -150,7 +150,7 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
             tokens = [t.unsqueeze(0) for t in tokens]
         elif not self.batch_first:
             tokens = [t.transpose(0, 1) for t in tokens]
-        mask, bias = self._masks(len(tokens[0]), attn_mask, key_padding_mask)
+        mask, bias = self._masks(tokens[0], attn_mask, key_padding_mask)
         out, weights = self.core(
             *(*self._projected(tokens), tokens[0], mask, bias),
             dropout=self.dropout,
@@ -174,21 +174,17 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
         return [split_heads(t, self.num_heads) for t in streams]
 
     def _masks(
-        self, batch: int, attn_mask: Tensor | None, padding: Tensor | None
+        self, query: Tensor, attn_mask: Tensor | None, padding: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
         """Return torch's two masks as one mask (True where allowed) and a bias of the scores."""
         if attn_mask is not None and attn_mask.dim() == 3:
-            attn_mask = attn_mask.view(batch, self.num_heads, *attn_mask.shape[1:])
+            attn_mask = attn_mask.view(len(query), self.num_heads, *attn_mask.shape[1:])
         if padding is not None:
-            padding = padding.reshape(batch, 1, 1, -1)
+            padding = padding.reshape(len(query), 1, 1, -1)
+        zero = query.new_zeros(())
         present = [m for m in (attn_mask, padding) if m is not None]
-        pairs = [split_mask(~m if m.dtype == torch.bool else m) for m in present]
-        masks = [mask for mask, _ in pairs if mask is not None]
-        biases = [bias for _, bias in pairs if bias is not None]
-        return (
-            reduce(torch.logical_and, masks) if masks else None,
-            reduce(torch.add, biases) if biases else None,
-        )
+        summed = [zero.masked_fill(m, -torch.inf) if m.dtype == torch.bool else m for m in present]
+        return split_mask(reduce(torch.add, summed) if summed else None)
 
 
 class _TimmHost(Host):

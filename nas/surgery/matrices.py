@@ -21,8 +21,7 @@ from nas.compiler.interpreter import ReferenceAttention
 from nas.compiler.plan import Step
 from nas.genome import STREAMS, Genome, Ref
 from nas.genome.canonical import old_names
-from nas.genome.primitives import Role, full_params, get
-from nas.genome.types import infer
+from nas.genome.primitives import Role
 
 Affine = Float[Tensor, "h w d+1"]
 _TOKENS: Final = 7
@@ -35,31 +34,31 @@ def repeated(heads: Affine, count: int) -> Affine:
     return heads.repeat_interleave(count // len(heads), dim=0)
 
 
+def refusal(reason: str) -> GenomeError:
+    """Return the error for a block that cannot be changed."""
+    return GenomeError(f"the block cannot be merged or factored: {reason}.")
+
+
 class MatrixBlock(ReferenceAttention):
     """An attention block in float64 on the CPU, executed by the reference interpreter.
 
     Building it leaves torch's random generators unchanged. ``has_bias`` says whether projections
-    and linear operations have biases; error messages begin with ``task``, such as "merge".
+    and linear operations have biases.
     """
 
-    def __init__(self, plan: Plan, dim: int, heads: int, has_bias: bool, task: str) -> None:
+    def __init__(self, plan: Plan, dim: int, heads: int, has_bias: bool) -> None:
         with torch.random.fork_rng(devices=[]):
             super().__init__(plan, dim, heads, has_bias)
-        self.has_bias, self.task = has_bias, task
+        self.has_bias = has_bias
         self.double().eval()
 
     @classmethod
-    def of(cls, block: Any, task: str) -> MatrixBlock:
-        """Return a copy of a block; raise GenomeError if nas.build_attention did not make it."""
-        if not isinstance(getattr(block, "genome", None), Genome):
-            raise GenomeError(
-                f"{task}: found {type(block).__name__}; expected a block made by "
-                "nas.build_attention."
-            )
+    def of(cls, block: Any) -> MatrixBlock:
+        """Return a copy of a block that nas.build_attention made."""
         state, plan = block.state_dict(), make_plan(block.genome)
-        matrices = cls(plan, block.dim, block.heads, False, task)
+        matrices = cls(plan, block.dim, block.heads, False)
         if matrices.state_dict().keys() != state.keys():
-            matrices = cls(plan, block.dim, block.heads, True, task)
+            matrices = cls(plan, block.dim, block.heads, True)
         matrices.load_state_dict(state)
         return matrices
 
@@ -75,19 +74,12 @@ class MatrixBlock(ReferenceAttention):
         block.to(like.device, like.dtype).load_state_dict(self.state_dict())
         return block.train(old.training)
 
-    def refusal(self, reason: str) -> GenomeError:
-        """Return the error for a block that cannot be changed."""
-        return GenomeError(f"{self.task}: {reason}.")
-
     def score(self) -> tuple[Step, float]:
         """Return the scaled dot product and its scale; GenomeError for another score function."""
         scores = [s for s in self.plan.steps if s.role is Role.SCORE]
         if [s.primitive.name for s in scores] != ["scaled_dot_product"]:
             names = ", ".join(s.module for s in scores) or "nothing"
-            raise self.refusal(
-                f"{names} scores the pairs; expected one scaled_dot_product, since patterns are "
-                "matched by dot products alone"
-            )
+            raise refusal(f"{names} scores the pairs; expected one scaled_dot_product")
         rank: int = self.plan.sizes(scores[0], self.dim, self.heads, False)["rank"]
         return scores[0], rank**-0.5
 
@@ -96,25 +88,22 @@ class MatrixBlock(ReferenceAttention):
         return step.type.head_count(self.heads)
 
     def linear(self, name: str) -> Float[Tensor, "o i+1"]:
-        """Return the weight of a projection, with the bias as an additional last column.
-
-        The column is zero if the projection has no bias.
-        """
+        """Return the weight of a projection, with the bias, or zeros, as the last column."""
         module: Any = self.get_submodule(name)
         weight = module.weight.detach()
         bias = weight.new_zeros(len(weight)) if module.bias is None else module.bias.detach()
         return torch.cat((weight, bias.unsqueeze(1)), dim=1)
 
-    def stream(self, ref: Ref, use: str = "heads") -> Affine:
+    def stream(self, ref: Ref) -> Affine:
         """Return the map of a token to the heads of ``q``, ``k`` or ``v``.
 
         Raises:
-            GenomeError: ``ref`` is a node; ``use`` is what the message calls its reader.
+            GenomeError: ``ref`` is a node.
         """
         if not isinstance(ref, str):
-            raise self.refusal(
-                f"{self.plan.steps[ref].module} stands between the token and the {use}; expected "
-                "projections alone, since one matrix cannot hold anything else"
+            raise refusal(
+                f"{self.plan.steps[ref].module} stands between the token and the operation; "
+                "expected projections alone, since one matrix cannot hold anything else"
             )
         stream = next(s for s in self.plan.streams if s.name == ref)
         if stream.is_projected:
@@ -131,7 +120,6 @@ class MatrixBlock(ReferenceAttention):
         If a projection gets more heads, its heads are repeated. A new bias is zero.
 
         Args:
-            genome: the changed genome, which may have nodes that the output no longer depends on.
             maps: the new maps of the projections that change; the keys are ``q``, ``k`` and ``v``.
             output: the weight of W_O with its bias as the last column, if W_O changes.
 
@@ -139,7 +127,7 @@ class MatrixBlock(ReferenceAttention):
             GenomeError: the weights of an operation do not fit the new heads, or two operations of
                 one primitive have weights.
         """
-        plan = make_plan(genome.pruned())  # dead nodes need not type-check
+        plan = make_plan(genome)
         names = {name: name for name in STREAMS} | old_names(genome)
         linears = {}
         for stream in (s for s in plan.streams if s.is_projected):
@@ -152,14 +140,20 @@ class MatrixBlock(ReferenceAttention):
         has_bias = self.has_bias or any(bool(weight[:, -1].any()) for weight in linears.values())
         if plan.genome.projections.has_wo:
             linears["wo"] = self.linear("wo") if output is None else output
-        block = MatrixBlock(plan, self.dim, self.heads, has_bias, self.task)
+        block = MatrixBlock(plan, self.dim, self.heads, has_bias)
         with torch.no_grad():
             for name, weight in linears.items():
                 module: Any = block.get_submodule(name)
                 module.weight.copy_(weight[:, :-1])
                 if module.bias is not None:
                     module.bias.copy_(weight[:, -1])
-            self._copy_operations(block)
+        old = self._weighted()
+        for name, module in block._weighted().items():
+            zeros = {key: torch.zeros_like(t) for key, t in module.state_dict().items()}
+            try:
+                module.load_state_dict(zeros | old[name].state_dict())  # a new bias is zero
+            except RuntimeError as error:
+                raise refusal(f"the weights of {name} do not fit the new heads") from error
         return block
 
     def _weighted(self) -> dict[str, nn.Module]:
@@ -167,38 +161,21 @@ class MatrixBlock(ReferenceAttention):
         modules: dict[str, nn.Module] = {}
         for step in self.plan.steps:
             module, name = self.get_submodule(step.module), step.primitive.name
-            if not module.state_dict():
-                continue
-            if name in modules:  # the normal form may change their order
-                raise self.refusal(f"two operations {name} have weights; expected one")
-            modules[name] = module
+            if module.state_dict():
+                if name in modules:  # the normal form may change their order
+                    raise refusal(f"two operations {name} have weights; expected one")
+                modules[name] = module
         return modules
 
-    def _copy_operations(self, block: MatrixBlock) -> None:
-        old = self._weighted()
-        for name, module in block._weighted().items():
-            state = old[name].state_dict()
-            for parameter, tensor in module.state_dict().items():
-                value = state.get(parameter, torch.zeros_like(tensor))  # a new bias is zero
-                if value.shape != tensor.shape:
-                    raise self.refusal(
-                        f"{name} has weights of shape {tuple(value.shape)} for its heads; expected "
-                        f"{tuple(tensor.shape)}, as many as the new form has"
-                    )
-                tensor.copy_(value)
-
-    def check_readers(self, genome: Genome, index: int, *streams: str) -> None:
-        """Raise GenomeError if a node other than number ``index`` reads one of these streams."""
-        signatures = infer(genome).signatures
-        for other in genome.live():
-            node, primitive = genome.nodes[other], get(genome.nodes[other].op)
-            unread = primitive.unread(full_params(node))
-            ports = zip(node.inputs, signatures[other].inputs, strict=False)
-            read = [ref for ref, port in ports if ref in streams and port.name not in unread]
-            if read and other != index:
-                raise self.refusal(
-                    f"{read[0]} is read by {node.op}_{other} too; expected no other reader of a "
-                    "stream that is merged or factored"
+    def check_readers(self, index: int, *streams: str) -> None:
+        """Raise GenomeError if a step other than number ``index`` reads one of these streams."""
+        for step in self.plan.steps:
+            unread = step.primitive.unread(step.params)
+            read = [o.ref for o in step.operands if o.port.name not in unread and o.ref in streams]
+            if read and step.index != index:
+                raise refusal(
+                    f"{read[0]} is read by {step.module} too; expected no other reader of a stream "
+                    "that is merged or factored"
                 )
 
 
@@ -215,12 +192,8 @@ def agree(
 ) -> bool:
     """Return whether two blocks give equal outputs, without a mask and with a causal mask.
 
-    The blocks are called with random tokens of several magnitudes, since the sums of a query's
-    weights may depend on the scores.
-
-    Args:
-        first, second: functions of tokens (b, n, dim) in float64 and of a mask, True where allowed.
-        dim: the number of features of a token.
+    The blocks are functions of random tokens (b, n, ``dim``) in float64 and of a mask. The tokens
+    have several magnitudes, since the sums of a query's weights may depend on the scores.
     """
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randn(2, _TOKENS, dim, generator=generator, dtype=torch.float64)

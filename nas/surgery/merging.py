@@ -4,31 +4,27 @@
     messages   M_i = x W^M_i, W^M_i = W^V_i W^O_i;    out = sum_i weights_i M_i
 
 ("Refactoring the Attention Equations: Patterns and Messages", 2025, sections 3 to 5.) The matrices
-W^P_i and W^M_i of a head are d x d and have at most the rank d_h, the head width. The merged block
-has another genome and the same outputs. The merged block is cheaper than the block if there is one
-head, and more expensive if there are many heads.
+W^P_i and W^M_i of a head are d x d and have at most the rank d_h, the head width.
 
 A matrix is factored by its singular value decomposition U S Vᵀ, truncated to the given rank, into U
-sqrt(S) and sqrt(S) Vᵀ. The product of the factors is the nearest matrix of this rank in the
-Frobenius norm (Eckart and Young 1936). The product equals the matrix if the matrix has at most this
-rank. A bias of the patterns is an additional row of their matrix.
+sqrt(S) and sqrt(S) Vᵀ, whose product is the nearest matrix of this rank in the Frobenius norm
+(Eckart and Young 1936). A bias of the patterns is an additional row of their matrix.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nas.common.config import describe, near
 from nas.common.errors import ConfigError
 from nas.compiler.plan import Step
 from nas.genome import LABELS, key_width
 from nas.genome.types import MODEL
-from nas.surgery.matrices import MatrixBlock, agree, mapped, repeated
+from nas.surgery.matrices import MatrixBlock, agree, mapped, refusal, repeated
 
 FORMS: Final = ("patterns", "messages", "both")
 
@@ -37,11 +33,11 @@ def merge(block: nn.Module, what: str = "both") -> nn.Module:
     """Return an attention block with merged matrices and the same outputs.
 
     The patterns are the products of query and key matrices, the messages those of value and output
-    matrices. A bias of queries becomes a bias of the patterns, and a bias of values one of the
-    messages. A bias of keys adds the same number to all scores of a query; the bias is dropped if
-    the weights do not depend on this number. A bias of W_O is added to the messages if the weights
-    of each query sum to one; a query without visible keys then has the output 0. Heads that share
-    keys or values get separate matrices. Outputs of both blocks are compared in float64.
+    matrices. Biases of queries and values become biases of patterns and messages. A bias of keys
+    adds the same number to all scores of a query; it is dropped if the weights do not depend on
+    this number. A bias of W_O is added to the messages if the weights of each query sum to one; a
+    query without visible keys then has the output 0. Heads that share keys or values get separate
+    matrices. Outputs of both blocks are compared in float64.
 
     Args:
         block: a block made by ``nas.build_attention``; it is not changed. The result has its
@@ -54,11 +50,8 @@ def merge(block: nn.Module, what: str = "both") -> nn.Module:
             prevents merging.
     """
     if what not in FORMS:
-        raise ConfigError(
-            f"merge, what: found {describe(what)}; expected one of {', '.join(FORMS)}"
-            f"{near(what, FORMS)}."
-        )
-    matrices = MatrixBlock.of(block, "merge")
+        raise ConfigError(f"what: found {what!r}; expected one of {', '.join(FORMS)}.")
+    matrices = MatrixBlock.of(block)
     if what in ("patterns", "both"):
         matrices = _merge_patterns(matrices)
     if what in ("messages", "both"):
@@ -69,12 +62,11 @@ def merge(block: nn.Module, what: str = "both") -> nn.Module:
 def factor(block: nn.Module, rank: int) -> nn.Module:
     """Return an attention block whose merged matrices are factored into smaller ones again.
 
-    Patterns (merged queries and keys) become queries and keys of width ``rank``. Messages (merged
-    values and outputs) become W_O and values of the head width. The outputs do not change if no
-    matrix has a larger rank than its factors, as after ``nas.merge`` with the head width as
-    ``rank``. Otherwise the outputs are approximate. Every head gets its own keys. The bias of
-    messages becomes a bias of W_O if the weights of each query sum to one (it is then added also
-    for queries without visible keys), otherwise a bias of the values.
+    Patterns become queries and keys of width ``rank``, messages become W_O and values of the head
+    width. The outputs do not change if no matrix has a larger rank than its factors, as after
+    ``nas.merge`` with the head width as ``rank``; otherwise they are approximate. Every head gets
+    its own keys. The bias of messages becomes a bias of W_O, which queries without visible keys get
+    too, if the weights of each query sum to one; otherwise a bias of the values.
 
     Args:
         block: a block made by ``nas.build_attention`` or ``nas.merge``; it is not changed. The
@@ -86,11 +78,11 @@ def factor(block: nn.Module, rank: int) -> nn.Module:
         GenomeError: the block holds neither patterns nor messages, ``qk_dim`` cannot name the rank,
             or another node reads queries, keys or values that would change.
     """
-    matrices = MatrixBlock.of(block, "factor")
+    matrices = MatrixBlock.of(block)
     score, has_messages = _patterns_of(matrices), _has_messages(matrices)
     if score is None and not has_messages:
-        raise matrices.refusal(
-            "the block holds neither patterns (has_wk: false, raw: shared) nor messages (has_wo: "
+        raise refusal(
+            "it has neither patterns (has_wk: false, raw: shared) nor messages (has_wo: "
             "false, merge: sum); expected a merged block, such as nas.merge(block) gives"
         )
     label = _label(matrices, rank, score is not None)
@@ -102,31 +94,21 @@ def factor(block: nn.Module, rank: int) -> nn.Module:
 
 
 def _merge_patterns(block: MatrixBlock) -> MatrixBlock:
-    block.task = "merge, patterns"
     score, scale = block.score()
-    query, key = (
-        repeated(block.stream(operand.ref, use), block.count(score))
-        for operand, use in zip(score.operands, ("queries", "keys"), strict=True)
-    )
+    query, key = (repeated(block.stream(o.ref), block.count(score)) for o in score.operands)
     # Scores of whole tokens are scaled by the head width, scores of the block by its key width.
     patterns = mapped(scale * (block.dim // block.heads) ** 0.5 * key[..., :-1].mT, query)
     old = block.genome.projections
     genome = block.genome.with_inputs(score.index, "q", "k")
-    block.check_readers(genome, score.index, "q", "k")
-    changes: dict[str, Any] = {"has_wq": True, "has_wk": False, "raw": "shared"}
-    reads_v = any("v" in genome.nodes[index].inputs for index in genome.live())
-    if reads_v and not old.has_wv and old.raw == "slice":
-        # Raw streams become whole tokens; values that were slices need a projection.
-        if old.merge == "sum":
-            raise block.refusal(
-                "values are slices of the token and heads are summed, where projected values are "
-                "as wide as the model; expected has_wv: true"
-            )
-        changes |= {"has_wv": True, "kv_heads": "all"}
-    projections = replace(old, q_heads=score.heads, qk_dim="all", **changes)
+    block.check_readers(score.index, "q", "k")
+    if any("v" in node.inputs for node in genome.nodes) and not old.has_wv and old.raw == "slice":
+        raise refusal("values are slices of the token; expected has_wv: true or raw: shared")
+    projections = replace(
+        old, has_wq=True, has_wk=False, raw="shared", q_heads=score.heads, qk_dim="all"
+    )
     merged = block.rebuilt(replace(genome, projections=projections), {"q": patterns})
     if not agree(block, merged, block.dim):
-        raise block.refusal(
+        raise refusal(
             "the keys have a bias, which adds a number to all scores of a query, and the weights "
             "change with it; expected keys without bias, or a normaliser like softmax"
         )
@@ -134,15 +116,14 @@ def _merge_patterns(block: MatrixBlock) -> MatrixBlock:
 
 
 def _merge_messages(block: MatrixBlock) -> MatrixBlock:
-    block.task = "merge, messages"
     aggregate = block.plan.steps[-1]
     if aggregate.primitive.name != "weighted_sum":
-        raise block.refusal(
+        raise refusal(
             f"{aggregate.module} stands between the aggregation and the output; expected "
             "weighted_sum"
         )
     count, old, index = block.count(aggregate), block.genome.projections, aggregate.index
-    values = repeated(block.stream(aggregate.operands[1].ref, "values"), count)
+    values = repeated(block.stream(aggregate.operands[1].ref), count)
     output = block.linear("wo") if old.has_wo else torch.eye(block.dim, block.dim + 1).double()
     weight, bias = output[:, :-1], output[:, -1]
     if old.merge == "sum":
@@ -152,19 +133,19 @@ def _merge_messages(block: MatrixBlock) -> MatrixBlock:
     messages = mapped(by_head, values)
     messages[..., -1] += bias / count  # carried by weights that sum to one
 
-    nodes = block.genome.nodes
+    nodes, raw = block.genome.nodes, "v"
     if not old.has_wv:
         # Nodes that read the token itself as v get another name for it, if there is one.
         raw = next((stream for stream in ("k", "q") if not old.has_projection(stream)), "v")
         nodes = tuple(node.renamed({"v": raw}) for node in nodes)
-    changes: dict[str, Any] = {"has_wv": True, "has_wo": False, "merge": "sum"}
-    projections = replace(old, **changes, kv_heads=aggregate.heads)
+    if raw == "v":
+        block.check_readers(index, "v")
+    projections = replace(old, has_wv=True, has_wo=False, merge="sum", kv_heads=aggregate.heads)
     genome = replace(block.genome, nodes=nodes, projections=projections)
     genome = genome.with_inputs(index, nodes[index].inputs[0], "v")
-    block.check_readers(genome, index, "v")
     merged = block.rebuilt(genome, {"v": messages})
     if not agree(block, merged, block.dim):
-        raise block.refusal(
+        raise refusal(
             "the output has a bias, which messages carry only where the weights of a query sum "
             "to one, and here they do not; expected no bias, or a normaliser like softmax"
         )
@@ -172,11 +153,10 @@ def _merge_messages(block: MatrixBlock) -> MatrixBlock:
 
 
 def _label(block: MatrixBlock, rank: int, has_patterns: bool) -> str:
-    """Return the genome's name (``qk_dim``) of the key width ``rank``; "all" is the head width.
+    """Return the genome's name (``qk_dim``) of the key width ``rank``.
 
     Raises:
-        GenomeError: a genome has no name for the width, or the rank of a block without patterns is
-            not the head width.
+        GenomeError: a genome has no such name; values have the head width only.
     """
     width = block.dim // block.heads
     labels = {key_width(label, width): label for label in reversed(LABELS["qk_dim"])}
@@ -184,7 +164,7 @@ def _label(block: MatrixBlock, rank: int, has_patterns: bool) -> str:
         labels = {width: "all"}
     if rank not in labels:
         reason = "" if has_patterns else ", the only width of values that a genome can name"
-        raise block.refusal(
+        raise refusal(
             f"found rank {rank}; expected {' or '.join(map(str, sorted(labels)))}{reason}"
         )
     return labels[rank]
@@ -220,7 +200,7 @@ def _factor_patterns(block: MatrixBlock, rank: int, label: str) -> MatrixBlock:
     kv_heads = old.kv_heads if has_more_values else old.q_heads
     projections = replace(old, has_wk=True, kv_heads=kv_heads, qk_dim=label)
     genome = replace(block.genome, projections=projections).with_inputs(score.index, "q", "k")
-    block.check_readers(genome, score.index, "q", "k")
+    block.check_readers(score.index, "q", "k")
     left, right = _halves(rows, rank)
     return block.rebuilt(genome, {"q": left.mT, "k": nn.functional.pad(right, (0, 1))})
 
@@ -228,7 +208,7 @@ def _factor_patterns(block: MatrixBlock, rank: int, label: str) -> MatrixBlock:
 def _factor_messages(block: MatrixBlock) -> MatrixBlock:
     aggregate, old = block.plan.steps[-1], block.genome
     messages, count = block.stream("v"), block.count(block.plan.steps[-1])
-    block.check_readers(old, aggregate.index, "v")
+    block.check_readers(aggregate.index, "v")
     unbiased = messages.clone()
     unbiased[..., -1] = 0.0
     bare = block.rebuilt(old, {"v": unbiased})
