@@ -1,4 +1,7 @@
-"""The reference interpreter, with which tests compare generated source."""
+"""The reference interpreter, which executes a plan one primitive call at a time.
+
+Tests compare the values and gradients of generated source with the interpreter.
+"""
 
 from __future__ import annotations
 

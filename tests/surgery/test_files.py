@@ -10,7 +10,8 @@ from torch import nn
 
 import nas
 from nas.common.errors import NasError
-from tests.surgery.helpers import DOT, SOFTMAX, cores, randomise, windowed
+from nas.testing.hosts import cores, randomise
+from tests.surgery.helpers import DOT, SOFTMAX, windowed
 from tests.surgery.test_hosts_transformers import build, inputs, output
 
 if TYPE_CHECKING:

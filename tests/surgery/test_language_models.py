@@ -11,7 +11,8 @@ from torch import Tensor
 
 from nas.common.errors import GenomeError
 from nas.surgery import swap_attention
-from tests.surgery.helpers import DECODABLE, DOT, SOFTMAX, cores, with_cache
+from nas.testing.hosts import cores
+from tests.surgery.helpers import DECODABLE, DOT, SOFTMAX, with_cache
 
 if TYPE_CHECKING:
     from tests.genomes import Build
