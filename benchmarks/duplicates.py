@@ -31,7 +31,7 @@ from nas.space.vary import Variation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nas.compiler.resolved import ResolvedGenome
+    from nas.compiler.plan import ResolvedGenome
 
 COUNT: Final = 3_000
 SIZES: Final = ModelSizes(dim=64, heads=8, depth=8, tokens=40)

@@ -43,10 +43,9 @@ from nas.evaluation.trial import Evaluator, Trial, run_trials, training_seed
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.store.sources import load_genome
 from nas.tasks import Data, ModelTask, load_task
-from nas.training.cuda_graphs import Steps, graphs_on
 from nas.training.hardware import resolve_precision
 from nas.training.optimizers import ScheduledOptimizer
-from nas.training.steps import TrainStep
+from nas.training.steps import Steps, TrainStep, graphs_on
 
 GENOMES: Final = ("mha", "qana")
 STEPS: Final = 50  # per round

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, Unpack
 
 from nas.api.execution import (
     DEFAULT_POLICY,
     DEFAULT_TASK,
     Executing,
     check_one_model,
-    evaluator_of,
     resolve_legal,
 )
 from nas.common.errors import ConfigError
 from nas.common.objectives import check_count
 from nas.common.rates import BY_VALIDATION, CHOOSING_SEEDS
-from nas.evaluation.execution import Execution
+from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.study import cost_context, costs_under, resolve_under, study, why_not
-from nas.evaluation.trial import Evaluator, Training
+from nas.evaluation.trial import Evaluator
 from nas.genome import Genome
 from nas.report.comparison import Comparison, TrainingRow, compare
 from nas.store import RUNS
 from nas.store.appending import RunRecord
 from nas.store.sources import AnyTrainable, ModuleSource, Source
 from nas.tasks import Data, Task, load_task
-
-LOGGER: Final = logging.getLogger("nas")
 
 
 def evaluate(
@@ -47,7 +44,6 @@ def evaluate(
     test: bool = False,
     runs: str | Path = RUNS,
     on_training: Callable[[TrainingRow, int, int], None] | None = None,
-    on_save_error: Callable[[str], None] = LOGGER.warning,
     **execution: Unpack[Executing],
 ) -> Comparison:
     """Train mechanisms under one or several tasks, and compare them with a reference.
@@ -70,8 +66,8 @@ def evaluate(
             share their seed.
         data: training data; with several tasks a mapping from a task's name or path.
         test: whether to evaluate on test sets instead of examples held out of training.
-        overrides, seeds, seed, rates, policy, record, runs, on_training, on_save_error, execution:
-            see ``nas.api.execution``.
+        overrides, seeds, seed, rates, policy, record, runs, on_training, execution: see
+            ``nas.api.execution``.
 
     Raises:
         ViolationError: a genome is not legal.
@@ -99,18 +95,18 @@ def evaluate(
         for name in loaded
     }
     total = repeats * sum(len(present[name]) for name, _, _ in variants)
-    run_record = RunRecord([s.run for s in compared if s.run is not None], on_save_error)
+    folders = [source.run for source in compared if source.run is not None]
     trained: list[TrainingRow] = []
-    for name, rate, task in variants:
-        known, example = run_record.trainings("evaluate"), examples[name]
-        with evaluator_of(options, task, example, record) as evaluator:
-            for training, row in train(
-                present[name], task, example, evaluator, repeats, seed, known=known
-            ):
-                run_record.add(training)
-                trained.append(replace(row, learning_rate=rate))
-                if on_training is not None:
-                    on_training(trained[-1], len(trained), total)
+    with RunRecord(folders, record) as recorded:
+        for name, rate, task in variants:
+            example = examples[name]
+            with closing(make_evaluator(options, task, example)) as evaluator:
+                for row in train(
+                    present[name], task, example, evaluator, recorded, range(repeats), seed
+                ):
+                    trained.append(replace(row, learning_rate=rate))
+                    if on_training is not None:
+                        on_training(trained[-1], len(trained), total)
     order = [*resolved]
     trained.sort(key=lambda row: (order.index(row.mechanism), row.repeat))
     reference = order[0] if len(order) > 1 else None
@@ -168,26 +164,33 @@ def train(
     task: Task,
     data: Data,
     evaluator: Evaluator,
-    repeats: int,
+    record: RunRecord,
+    repeats: range,
     seed: int,
-    **options: Any,
-) -> Iterator[tuple[Training, TrainingRow]]:
-    """Train mechanisms as ``study`` does, and yield each training with its costs."""
+) -> Iterator[TrainingRow]:
+    """Train mechanisms as ``study`` does, and yield each recorded training with its costs."""
     metric, context = task.metrics(data)[0], cost_context(task, {})
     costs = {s.text: costs_under(resolve_under(task, s.mechanism), context) for s in sources}
     measured = {source.text for source in sources if isinstance(source, ModuleSource)}
-    named = [(source.text, source.mechanism) for source in sources]
-    for training in study(named, task, data, evaluator, repeats=repeats, seed=seed, **options):
-        yield (
-            training,
-            TrainingRow(
-                training.name,
-                training.digest,
-                task.name,
-                training.repeat,
-                training.evaluation,
-                costs[training.name],
-                metric,
-                training.name in measured,
-            ),
+    trainings = study(
+        [(source.text, source.mechanism) for source in sources],
+        task,
+        data,
+        evaluator,
+        first=repeats.start,
+        repeats=repeats.stop,
+        seed=seed,
+        known=record.trainings("evaluate"),
+    )
+    for training in trainings:
+        record.add(training)
+        yield TrainingRow(
+            training.name,
+            training.digest,
+            task.name,
+            training.repeat,
+            training.evaluation,
+            costs[training.name],
+            metric,
+            training.name in measured,
         )

@@ -15,7 +15,7 @@ Args:
         mechanisms at their best rates, see ``nas.common.rates``. ``CHOOSING_SEEDS`` further
         trainings at each rate choose the rate.
     policy: name or path of the rules that genomes must obey; genomes of a run obey the run's.
-    record: file that stores finished trainings, so that they are not repeated.
+    record: database file that stores finished trainings, so that they are not repeated.
     run: name or path of a run, or "latest".
     runs: the folder of runs.
     listener: object that receives events, see ``nas.searching.listener``; by default a display in
@@ -25,7 +25,6 @@ Args:
     command: the command line, which the run records.
     on_training: function called with each finished training, the number of finished trainings, and
         the total.
-    on_save_error: function called with the error message if a run cannot be written.
     execution: options of the workers, the fields of ``nas.evaluation.execution.Execution``. They do
         not change what a training computes.
 
@@ -35,21 +34,17 @@ Raises:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, TypedDict
 
 from nas.common.errors import ConfigError, ViolationError
 from nas.compiler import make_plan
-from nas.evaluation.execution import Execution, make_evaluator
-from nas.evaluation.journal import JournaledEvaluator
-from nas.evaluation.trial import Evaluator
 from nas.genome import Genome
 from nas.space import SearchSpace
 from nas.space.rules import Policy, load_policy, validate
 from nas.store.sources import AnyTrainable, Source, resolve_trainable
-from nas.tasks import Data, Task, load_task
+from nas.tasks import Task, load_task
 
 DEFAULT_TASK: Final = "vit-cifar10"
 DEFAULT_POLICY: Final = "score_normalize_aggregate"
@@ -64,19 +59,6 @@ class Executing(TypedDict, total=False):
     ray_address: str | None
     time_limit: float | None
     start_seconds: float
-
-
-@contextmanager
-def evaluator_of(
-    options: Execution, task: Task, data: Data, record: str | Path | None
-) -> Iterator[Evaluator]:
-    """Yield an evaluator that trains what the file ``record``, if it is given, does not contain."""
-    with closing(make_evaluator(options, task, data)) as evaluator:
-        if record is None:
-            yield evaluator
-            return
-        with closing(JournaledEvaluator(evaluator, Path(record), task, data)) as journaled:
-            yield journaled
 
 
 def task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Unpack
 
@@ -15,12 +15,11 @@ from nas.api.execution import (
     Executing,
     check_legal,
     check_one_model,
-    evaluator_of,
 )
 from nas.common.errors import ConfigError
 from nas.common.objectives import MAX_COUNT
 from nas.costs import costs_of, default_costs
-from nas.evaluation.execution import Execution
+from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.study import cost_context, study, why_not
 from nas.evaluation.trial import Evaluation
 from nas.explaining import Bounds, plan_explanation
@@ -36,7 +35,6 @@ from nas.tasks import Data, ModelTask, load_task
 from nas.training.hardware import hardware_name, usable_gpus
 
 MARGIN: Final = 0.01  # share of the distance from chance to the ideal
-LOGGER: Final = logging.getLogger("nas")
 
 
 def explain(
@@ -51,7 +49,6 @@ def explain(
     record: str | Path | None = None,
     runs: str | Path = RUNS,
     on_training: Callable[[TrainingRow, int, int], None] | None = None,
-    on_save_error: Callable[[str], None] = LOGGER.warning,
     **execution: Unpack[Executing],
 ) -> ExplainResult:
     """Measure what each part of a mechanism contributes, by ablation.
@@ -71,8 +68,7 @@ def explain(
         margin: smallest difference that counts, in the metric's unit; by default a hundredth of the
             distance from chance to the ideal.
         policy: rules that all mechanisms must obey; by default those of the genome's run.
-        task, data, seeds, seed, record, runs, on_training, on_save_error, execution: see
-            ``nas.api.execution``.
+        task, data, seeds, seed, record, runs, on_training, execution: see ``nas.api.execution``.
 
     Raises:
         ViolationError: the mechanism is not legal.
@@ -95,10 +91,14 @@ def explain(
     plan = plan_explanation(
         resolved.genome, Bounds(rules, model_task), cost_context(model_task, {})
     )
-    run_record = RunRecord([] if resolved.run is None else [resolved.run], on_save_error)
-    names = {resolved.text: plan.source} | {c.words: c.key for c in plan.changes}
+    names = {plan.source: resolved.text}
+    for change in plan.changes:
+        names.setdefault(change.key, change.words)
     trained: dict[str, dict[int, Evaluation]] = {key: {} for key in plan.mechanisms}
-    with evaluator_of(options, model_task, loaded, record) as evaluator:
+    with (
+        RunRecord([] if resolved.run is None else [resolved.run], record) as recorded,
+        closing(make_evaluator(options, model_task, loaded)) as evaluator,
+    ):
         is_known = bool(known) and _is_of_here(known, options)
         context = cost_context(model_task, known if is_known else evaluator.calibrate())
         shown = default_costs(is_calibrated=True)
@@ -107,31 +107,34 @@ def explain(
             for key, genome in plan.mechanisms.items()
         }
         trainings = study(
-            [(name, plan.mechanisms[key]) for name, key in names.items()],
+            [(names[key], genome) for key, genome in plan.mechanisms.items()],
             model_task,
             loaded,
             evaluator,
             repeats=seeds,
             seed=seed,
             purpose="explain",
-            known=run_record.trainings("explain"),
+            known=recorded.trainings("explain"),
         )
-        for training in trainings:
-            key, repeat = training.key, training.repeat
-            if repeat in trained[key]:  # under another name
-                continue
-            run_record.add(training)
-            trained[key][repeat] = training.evaluation
+        for done, training in enumerate(trainings, 1):
+            recorded.add(training)
+            trained[training.key][training.repeat] = training.evaluation
             if on_training is not None:
-                done = sum(map(len, trained.values()))
-                result = (training.name, training.digest, model_task.name, repeat)
-                row = TrainingRow(*result, training.evaluation, costs[key], metric)
+                row = TrainingRow(
+                    training.name,
+                    training.digest,
+                    model_task.name,
+                    training.repeat,
+                    training.evaluation,
+                    costs[training.key],
+                    metric,
+                )
                 on_training(row, done, seeds * len(trained))
-    explanation = make_explanation(
-        resolved.text, model_task.name, metric, margin, seeds, plan, trained, costs
-    )
-    question = [explanation.mechanism.id, model_task.fingerprint(), loaded.digest]
-    run_record.add_answer(question, explanation.to_dict())
+        explanation = make_explanation(
+            resolved.text, model_task.name, metric, margin, seeds, plan, trained, costs
+        )
+        question = [explanation.mechanism.id, model_task.fingerprint(), loaded.digest]
+        recorded.add_answer(question, explanation.to_dict())
     return explanation
 
 

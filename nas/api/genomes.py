@@ -202,13 +202,12 @@ def list_plugins() -> dict[str, Any]:
     """
     from nas.exporting import EXPORTS
     from nas.searching.algorithm import ALGORITHMS
-    from nas.surgery.hosts import HOSTS
     from nas.tasks import TASKS
 
     groups = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NasWarning)  # the result names broken plug-ins
-        for registry in (REGISTRY, MECHANISMS, TASKS, COSTS, ALGORITHMS, EXPORTS, HOSTS):
+        for registry in (REGISTRY, MECHANISMS, TASKS, COSTS, ALGORITHMS, EXPORTS):
             plugins = [asdict(plugin) for plugin in registry.plugins()]
             groups.append({"group": registry.group, "noun": registry.noun, "plugins": plugins})
     return {"groups": groups}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Unpack
 
@@ -13,20 +14,19 @@ from nas.api.execution import (
     DEFAULT_TASK,
     Executing,
     check_one_model,
-    evaluator_of,
     resolve_legal,
 )
 from nas.common.errors import ConfigError
 from nas.common.objectives import check_count
 from nas.common.sequential import CLAIMS, Claim
-from nas.evaluation.execution import Execution
-from nas.evaluation.journal import JournaledEvaluator
+from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.study import resolve_under, why_not
-from nas.evaluation.trial import training_seed
+from nas.evaluation.trial import task_fingerprint, training_seed
 from nas.genome import Genome
 from nas.report.comparison import TrainingRow
 from nas.report.judgement import Judgement, make_judgement
 from nas.store import RUNS
+from nas.store.appending import RunRecord
 from nas.tasks import load_task
 
 PLACES: Final = 50  # mechanisms of a record over which the probability of false claims is bounded
@@ -77,8 +77,8 @@ def judge(
 
     Raises:
         ViolationError: a genome is not legal.
-        ConfigError: a module cannot be trained, both mechanisms are the same, or the record already
-            holds trainings of 50 other mechanisms.
+        ConfigError: a module cannot be trained, or sees later tokens after a training; both
+            mechanisms are the same; or the record has trainings of 50 other mechanisms.
     """
     check_count("pairs", pairs)
     if claim not in CLAIMS:
@@ -97,15 +97,29 @@ def judge(
         raise ConfigError(f"{judged.text} and {reference.text} are the same mechanism.")
     examples, began, seed = loaded.load(), time.monotonic(), training_seed(0, f"judge {key}", 0)
     metric, rows = loaded.metrics(examples)[0], list[TrainingRow]()
-    with evaluator_of(options, loaded, examples, record) as evaluator:
-        place, places = 1, 1
-        if isinstance(evaluator, JournaledEvaluator):
-            place, places = _place(key, base_key, evaluator.mechanisms, record), PLACES
+    with (
+        RunRecord([], record) as recorded,
+        closing(make_evaluator(options, loaded, examples)) as evaluator,
+    ):
+        others = {
+            training.key: None
+            for training in recorded.trainings("evaluate")
+            if training.task == task_fingerprint(loaded, examples) and training.key != base_key
+        }
+        place = [*others, key].index(key) + 1
+        if place > PLACES:
+            raise ConfigError(
+                f"{record}: holds trainings of {PLACES} other mechanisms, for which the "
+                "probability of false claims is bounded; expected a new record."
+            )
+        places = 1 if record is None else PLACES
         step = max(1, evaluator.workers // 2)
         for first in range(0, pairs, step):
-            end = min(pairs, first + step)
-            for _, row in train(compared, loaded, examples, evaluator, end, seed, first=first):
+            repeats = range(first, min(pairs, first + step))
+            for row in train(compared, loaded, examples, evaluator, recorded, repeats, seed):
                 rows.append(row)
+                if row.evaluation.reason == "leak":
+                    raise ConfigError(f"{row.mechanism}: {row.evaluation.error}")
                 if on_training is not None:
                     on_training(row, len(rows), 2 * pairs)
             result = make_judgement(
@@ -114,19 +128,3 @@ def judge(
             if result.verdict != "undecided" or time.monotonic() - began > 60 * minutes:
                 break
     return result
-
-
-def _place(key: str, base_key: str, recorded: Sequence[str], record: object) -> int:
-    """Return which mechanism of a record is judged, from 1; the reference is not counted.
-
-    Raises:
-        ConfigError: the record holds trainings of ``PLACES`` other mechanisms under this task.
-    """
-    others = [other for other in recorded if other != base_key]
-    place = others.index(key) if key in others else len(others)
-    if place >= PLACES:
-        raise ConfigError(
-            f"{record}: holds trainings of {PLACES} other mechanisms, for which the probability of "
-            "false claims is bounded; expected a new record."
-        )
-    return place + 1

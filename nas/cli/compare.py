@@ -9,7 +9,7 @@ import typer
 
 from nas.cli import options
 from nas.cli.app import app
-from nas.cli.console import complain, note_training, print_result, write_picture
+from nas.cli.console import note_training, print_result, write_picture
 
 
 @app.command()
@@ -58,7 +58,6 @@ def evaluate(
         tasks=names,
         data=options.data_of(data or (), names),
         on_training=note_training,
-        on_save_error=complain,
     )
     write_picture(plot, "the differences", lambda: comparison_chart(result))
     print_result(result, comparison_table, as_json)
@@ -123,9 +122,6 @@ def explain(
     from nas.api import explaining
     from nas.report.explanation import explanation_table
 
-    result = explaining.explain(
-        **options.arguments(context, "as_json"),
-        on_training=note_training,
-        on_save_error=complain,
-    )
+    given = options.arguments(context, "as_json")
+    result = explaining.explain(**given, on_training=note_training)
     print_result(result, explanation_table, as_json)

@@ -1,13 +1,13 @@
-"""A registry of named members, which are built in or come from other packages.
+"""A registry of named members, which are built in or come from plug-ins.
 
     TASKS: Registry[type[Task]] = Registry("task family", "nas.tasks", error=TaskError)
 
     @TASKS.register("images")
     class ImageTask(Task): ...
 
-Plug-ins add members: packages by entry points of the registry's group, files by ``load_plugin``.
-Entry points are imported at the first look-up. If one fails, its members are removed, and a
-``NasWarning`` and errors about unknown names mention it.
+Plug-ins are entry points of the registry's group, imported at the first look-up, and files, by
+``load_plugin``. If an entry point fails, its members are removed, and a ``NasWarning`` and errors
+about unknown names mention it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Final, TypeVar
 
 from nas.common.config import near
@@ -28,7 +29,6 @@ from nas.common.errors import ConfigError, NasWarning
 
 M = TypeVar("M")
 GROUPS: Final = "nas."  # prefix of all entry point groups
-_MOST_TEXT: Final = 300
 _MOST_NAMES: Final = 30  # in an error
 # Files of ``load_plugin`` with their digests at import, by the name of their module.
 _FILES: Final[dict[str, tuple[Path, str]]] = {}
@@ -37,7 +37,7 @@ _REGISTRIES: Final[list[Registry[Any]]] = []
 
 @dataclass(frozen=True)
 class Plugin:
-    """A plug-in: an imported entry point (``group``, ``name``, ``value``), or a file.
+    """An imported entry point (``group``, ``name``, ``value``), or a file.
 
     ``members`` are the names that it registered, ``fault`` is the exception of its import, or "".
     """
@@ -64,7 +64,6 @@ class Registry(Mapping[str, M]):
 
     Args:
         noun: what a member is called in an error, such as "algorithm".
-        group: entry point group of plug-ins.
         modules: modules with the built-in members, imported at the first look-up.
         error: class of the errors about unknown and duplicate names.
         check: raises an error for an invalid member of a plug-in.
@@ -87,9 +86,12 @@ class Registry(Mapping[str, M]):
         self._is_loaded = False
         _REGISTRIES.append(self)
 
-    def register(self, name: str) -> Callable[[M], M]:
-        """Return a decorator that registers an object; it raises ``error`` if the name is taken."""
-        origin = _running_module()
+    def register(self, name: str, origin: str = "") -> Callable[[M], M]:
+        """Return a decorator that registers an object; it raises ``error`` if the name is taken.
+
+        ``origin`` is the module that defines the member, by default the calling module.
+        """
+        origin = origin or str(sys._getframe(1).f_globals["__name__"])
 
         def add(member: M) -> M:
             if origin in _FILES:  # a name that is taken is an error of the file
@@ -112,19 +114,11 @@ class Registry(Mapping[str, M]):
             return self._members[name]
         expected = ", ".join(self._members)
         if len(self._members) > _MOST_NAMES:
-            expected = (
-                f"those that `{self.group.replace('.', ' ')}` lists, or of a file that "
-                "`nas --plugin FILE.py` imports"
-            )
+            expected = f"those that `{self.group.replace('.', ' ')}` lists, or of a plug-in"
         raise self._error(
             f"there is no {self.noun} {name!r}{near(name, self._members)}; "
             f"expected one of {expected}.{self.complaints()}"
         )
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return the member of a name, or ``default`` if the name is unknown."""
-        self._load()
-        return self._members.get(name, default)
 
     def __contains__(self, name: object) -> bool:
         return name in self.names()
@@ -168,14 +162,10 @@ class Registry(Mapping[str, M]):
         if self._is_loaded:
             return
         self._is_loaded = True  # first, since imported modules may look up members
-        try:
-            for module in self._modules:
-                import_module(module)
-            points = tuple(entry_points(group=self.group))
-            self._plugins = [self._import_plugin(point, points) for point in points]
-        except BaseException:
-            self._is_loaded = False
-            raise
+        for module in self._modules:
+            import_module(module)
+        points = tuple(entry_points(group=self.group))
+        self._plugins = [self._import_plugin(point, points) for point in points]
         for plugin in self._plugins:
             if plugin.fault:
                 warnings.warn(plugin.complaint, NasWarning, stacklevel=3)
@@ -198,18 +188,19 @@ class Registry(Mapping[str, M]):
         except Exception as error:
             fault = fault or _one_line(error)
         if fault:
-            while offered:
-                del self._members[offered.pop()]
-        package, version = (point.dist.name, point.dist.version) if point.dist else ("?", "?")
-        place = point.group, point.name, point.value
-        return Plugin(*place, package, version, tuple(offered), fault)
+            for name in offered:
+                del self._members[name], self._origins[name]
+            offered = []
+        assert point.dist, "an entry point that is installed has a distribution"
+        place = point.group, point.name, point.value, point.dist.name, point.dist.version
+        return Plugin(*place, tuple(offered), fault)
 
 
 def load_plugin(path: str | Path) -> None:
-    """Import a Python file that registers primitives, tasks or other members: a plug-in.
+    """Import a Python file that registers primitives, tasks or other members as a module.
 
-    The file becomes a module of its name; its folder is appended to ``sys.path``, also in workers.
-    ``nas --plugin FILE.py COMMAND`` does the same.
+    Its folder is appended to ``sys.path``, also in workers. ``nas --plugin FILE.py COMMAND`` does
+    the same.
 
     Examples:
         >>> nas.load_plugin("tests/plugins/primitive.py")
@@ -269,14 +260,5 @@ def plugin_versions() -> dict[str, str]:
     return {package.name: package.version for package in packages} | files
 
 
-def _running_module() -> str:
-    """Return the name of the module whose top level is being run."""
-    frame = sys._getframe(2)
-    while frame.f_code.co_name != "<module>" and frame.f_back:
-        frame = frame.f_back
-    return str(frame.f_globals.get("__name__", ""))
-
-
 def _one_line(error: BaseException) -> str:
-    text = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")
-    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
+    return shorten(f"{type(error).__name__}: {error}", 300, placeholder="...").rstrip(".:")

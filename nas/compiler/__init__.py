@@ -2,13 +2,20 @@
 
 A genome becomes a plan, a list of calls of primitives (the operations of genomes). The reference
 interpreter executes a plan call by call. Lowering replaces some calls by faster functions
-(kernels), and ``Source`` writes the plan as a Python class.
+(kernels), and ``write`` writes the plan as a Python class.
 """
 
-from nas.compiler.building import build_attention, plain_source, write
+from nas.compiler.building import build_attention, plain_source
 from nas.compiler.formula import formula, formula_of
-from nas.compiler.plan import Plan, make_plan
-from nas.compiler.resolved import ResolvedGenome, resolve, rest_attention, standard_attention
+from nas.compiler.plan import (
+    Plan,
+    ResolvedGenome,
+    make_plan,
+    resolve,
+    rest_attention,
+    standard_attention,
+)
+from nas.compiler.source import write
 
 __all__ = [
     "Plan",

@@ -12,12 +12,11 @@ from typing import Any, cast
 from torch import nn
 
 from nas.common.errors import GenomeError
-from nas.compiler.inlining import file_source
+from nas.compiler.inlining import file_source, inlined
 from nas.compiler.interpreter import ReferenceAttention
-from nas.compiler.lowering import lower
 from nas.compiler.masks import check_masks
 from nas.compiler.plan import Plan, check_sizes, make_plan
-from nas.compiler.source import Source, Written
+from nas.compiler.source import write
 from nas.genome import Genome
 
 
@@ -28,20 +27,14 @@ def build_attention(
     *,
     qkv_bias: bool = False,
     reference: bool = False,
-    fuse: bool = True,
 ) -> nn.Module:
     """Return the attention module ``block(x, attn_mask, key_padding_mask, is_causal)`` of a genome.
 
     The input ``x`` and the output have the shape (batch, tokens, dim). For the masks see
     ``nas.compiler.masks.check_masks``. The module has the attributes ``genome`` (in normal form),
-    ``dim`` and ``heads``. Initial weights are drawn from torch's global generator, in the same
-    order with and without ``reference``.
-
-    Args:
-        genome: the genome, or its plan if several modules share the plan.
-        qkv_bias: whether the projections W_Q, W_K and W_V have a bias.
-        reference: whether to return the interpreter instead of an instance of a generated class.
-        fuse: whether one kernel call may replace several primitive calls.
+    ``dim`` and ``heads``. With ``qkv_bias`` the projections W_Q, W_K and W_V have a bias.
+    ``reference`` returns the interpreter in place of an instance of a generated class; both draw
+    the same initial weights from torch's global generator.
 
     Warns:
         UserWarning: a primitive has parameter values with which it may never train.
@@ -57,7 +50,7 @@ def build_attention(
     if reference:
         return ReferenceAttention(plan, dim, heads, qkv_bias)
     check_sizes(dim, heads)
-    block_class = _load(write(plan, dim, heads, qkv_bias=qkv_bias, fuse=fuse).imported())
+    block_class = _load(write(plan, dim, heads, qkv_bias=qkv_bias).imported())
     try:
         block: Any = block_class(dim, heads)
     except ValueError as error:
@@ -81,27 +74,7 @@ def plain_source(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -
         ViolationError: the genome does not type-check.
     """
     written = write(make_plan(genome), dim, heads, qkv_bias=qkv_bias, is_fast=False)
-    return file_source(written.alone())
-
-
-def write(
-    plan: Plan,
-    dim: int,
-    heads: int,
-    *,
-    qkv_bias: bool = False,
-    is_fast: bool = True,
-    fuse: bool = True,
-) -> Written:
-    """Return the source of a class ``Attention`` that computes the mechanism of a plan.
-
-    Args:
-        dim, heads: defaults of the constructor's arguments.
-        is_fast: whether to use all faster classes of ``nas.compiler.kernels``, as in training, or
-            only those that consist of a few torch operations.
-        qkv_bias, fuse: as in ``build_attention``.
-    """
-    return Source(plan, lower(plan) if fuse else {}, is_fast=is_fast).write(dim, heads, qkv_bias)
+    return file_source([*inlined(written.roots), written.text])
 
 
 @lru_cache(maxsize=512)

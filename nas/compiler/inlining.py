@@ -1,8 +1,4 @@
-"""Copy the sources of classes and functions into one file that imports only torch.
-
-Decorators and annotations ``Any`` are removed. Annotations of tensor shapes, such as
-``Float[Tensor, "b h n w"]``, become ``Tensor``.
-"""
+"""Copy the sources of classes and functions into one file that imports only torch."""
 
 from __future__ import annotations
 
@@ -36,8 +32,8 @@ def inlined(roots: Iterable[Any]) -> list[str]:
     """Return the sources of classes and functions, each after the definitions that it uses.
 
     Raises:
-        GenomeError: a source uses something other than torch and classes, functions and constants
-            of nas or of its own package, or two definitions have the same name.
+        GenomeError: a source uses another package than torch, nas and its own, or two definitions
+            have the same name.
     """
     visited: dict[str, tuple[Any, str]] = {}
     order: dict[str, str] = {}
@@ -96,7 +92,10 @@ def _visit(
 
 @cache
 def source_of(item: Any) -> str:
-    """Return the source of a class or function, with simplified annotations and no decorators."""
+    """Return the source of a class or function without decorators.
+
+    Annotations ``Any`` are removed, and those of shapes become ``Tensor``.
+    """
     text = textwrap.dedent(inspect.getsource(item))
     tree = ast.parse(text).body[0]
     lines = text.splitlines()[tree.lineno - 1 :]  # a definition begins below its decorators

@@ -1,7 +1,4 @@
-"""The reference interpreter, which executes a plan one primitive call at a time.
-
-Tests compare the values and gradients of generated source with the interpreter.
-"""
+"""The reference interpreter, with which tests compare generated source."""
 
 from __future__ import annotations
 

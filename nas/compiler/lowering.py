@@ -54,13 +54,13 @@ class Lowered:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The replaced steps, in order; without the scores of a mean."""
+        """The replaced steps, in order."""
         steps = (self.score, self.decay, self.normaliser, self.sum)
         return tuple(step for step in steps if step is not None)
 
     @property
     def function(self) -> Any:
-        """The kernel."""
+        """The kernel's function."""
         if self.score is None:
             return visible_mean
         if self.is_linear:
@@ -69,10 +69,9 @@ class Lowered:
 
     @property
     def operands(self) -> list[tuple[Operand, str]]:
-        """The query, key, values and gates of the kernel, or its values: each with its head count.
+        """The query, key, values and gates of the kernel, or its values: each with its head label.
 
-        The head count is a label. Linear attention and means compute sums over keys once for all
-        heads that share the keys.
+        Linear attention and means compute sums over keys once for all heads that share the keys.
         """
         heads, values = self.sum.heads, self.sum.operands[1]
         if self.score is None:
@@ -149,7 +148,6 @@ def _call(plan: Plan, total: Step, readers: Readers) -> Lowered | None:
 
 
 def _operand(plan: Plan, step: Step) -> Step:
-    """Return the step that computes the first operand, which is scores or weights."""
     ref = step.operands[0].ref
     assert isinstance(ref, int), "scores and weights are never streams"
     return plan.steps[ref]

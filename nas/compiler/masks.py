@@ -1,4 +1,4 @@
-"""Masks of attention modules: one mask for all arguments, and the window of a mechanism."""
+"""Masks of attention modules."""
 
 from __future__ import annotations
 
@@ -37,16 +37,13 @@ def check_masks(
     key_padding_mask: Tensor | None = None,
     is_causal: bool = False,
 ) -> None:
-    """Check the arguments of a call of an attention module.
+    """Raise ValueError if a mask of a call of an attention module has another type or shape.
 
     Args:
         attn_mask: bool, (n, n) or (b or 1, 1, n, n), True where attention is allowed. All heads
             share one mask, because the number of heads may differ between mechanisms.
         key_padding_mask: bool, (b, n), True at padding.
         is_causal: whether token i sees tokens 0 to i only.
-
-    Raises:
-        ValueError: a mask has another type or shape.
     """
     batch, n = x.shape[0], x.shape[1]
     shapes = ((n, n), (1, 1, n, n), (batch, 1, n, n))

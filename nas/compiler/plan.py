@@ -1,18 +1,20 @@
-"""Plans: a type-checked genome as a list of primitive calls.
+"""Plans, which are type-checked genomes as lists of primitive calls, and genomes at model sizes.
 
-Head counts and widths are labels, such as "all" or "1/2", so that a plan is valid at every model
-size. The interpreter turns labels into numbers, and generated source turns them into expressions.
+Head counts and widths in a plan are labels, such as "all" or "1/2", so that a plan is valid at all
+model sizes. The interpreter turns labels into numbers, and source turns them into expressions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import cached_property, lru_cache
+from typing import Any, TypeVar
 
 from nas.common.errors import GenomeError, ViolationError
-from nas.genome import STREAMS, Genome, ModelSizes, ParamValue, Ref
-from nas.genome.canonical import canonicalise
+from nas.genome import STREAMS, Genome, ModelSizes, ParamValue, Placement, Ref, Rest
+from nas.genome.canonical import canonicalise, normal_digest, resolved_digest
+from nas.genome.mechanisms import mechanism
 from nas.genome.primitives import Primitive, check_vocabulary, full_params, get
 from nas.genome.primitives.base import Kind, Port, Role, Sizes
 from nas.genome.types import MODEL, Type, Typing, head_fraction, infer, width_of
@@ -22,10 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Stream:
-    """The input ``q``, ``k`` or ``v`` of a genome's graph: a projection of the module's input.
-
-    The stream is the module's input itself if it is not projected.
-    """
+    """The input q, k or v of a genome's graph: the module's input, or a projection of it."""
 
     name: str
     type: Type
@@ -228,3 +227,67 @@ def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Ste
 
 def _variable(ref: Ref, ref_type: Type) -> str:
     return ref if isinstance(ref, str) else f"{ref_type.kind.value}_{ref}"
+
+
+@dataclass(frozen=True)
+class ResolvedGenome:
+    """A genome in normal form at given model sizes, as ``resolve`` returns it.
+
+    Genomes with the same ``key`` are the same mechanism, with the same training. An ill-typed
+    genome has no plan.
+    """
+
+    genome: Genome
+    sizes: ModelSizes
+    is_causal: bool | None
+    key: str
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of the normal form, which identifies the genome in files of runs."""
+        return normal_digest(self.genome)
+
+    @cached_property
+    def types(self) -> Typing:
+        """The inferred types of all nodes, with the type errors if there are any."""
+        return infer(self.genome)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan, or ViolationError if the genome does not type-check."""
+        return plan_as_written(self.genome, self.types)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The cached plan and types are not pickled.
+        return type(self), (self.genome, self.sizes, self.is_causal, self.key)
+
+
+def resolve(genome: Genome, sizes: ModelSizes, is_causal: bool | None = False) -> ResolvedGenome:
+    """Return a genome in normal form (simplified, in canonical order) at given sizes.
+
+    Args:
+        is_causal: True if the attention is causal in every call, False if in no call, None for a
+            normal form that is valid in both cases.
+
+    Raises:
+        GenomeError: a primitive does not exist, or these sizes have no whole number of heads or key
+            features for a fraction in the genome.
+    """
+    form = canonicalise(genome, sizes, is_causal=is_causal)
+    return ResolvedGenome(form, sizes, is_causal, resolved_digest(form, sizes))
+
+
+@lru_cache(maxsize=64)
+def standard_attention(sizes: ModelSizes, is_causal: bool | None = False) -> ResolvedGenome:
+    """Return standard multi-head attention at given sizes."""
+    return resolve(mechanism("mha").genome, sizes, is_causal)
+
+
+def rest_attention(resolved: ResolvedGenome) -> ResolvedGenome:
+    """Return the attention of the layers that do not hold the mechanism."""
+    return _rest(resolved.genome.placement.rest, resolved.sizes, resolved.is_causal)
+
+
+@lru_cache(maxsize=64)
+def _rest(rest: Rest, sizes: ModelSizes, is_causal: bool | None) -> ResolvedGenome:
+    return resolve(Genome((), placement=Placement(rest=rest)).rest(), sizes, is_causal)

@@ -5,10 +5,7 @@ The method ``forward`` contains one or more lines for each step (primitive call)
     tokens_0 = self.linear_0(v)
     tokens_3 = softmax_attention(q, k, tokens_0, mask)
 
-For training, the source imports the faster classes and functions of ``nas.compiler.kernels``. A
-readable exported file contains copies of those that are a few torch operations, and calls torch's
-attention; a fast one contains copies of all of them. Exported files import only torch. All
-names in the source come from the registry or from a fixed list, so that a genome cannot inject
+All names in the source come from the registry or from a fixed list, so that a genome cannot inject
 code.
 """
 
@@ -18,17 +15,16 @@ import ast
 import inspect
 import sys
 import textwrap
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch import nn
 
 from nas.compiler.formula import formula_of
-from nas.compiler.inlining import PROVIDED, globals_of, inlined, source_of
+from nas.compiler.inlining import PROVIDED, globals_of, source_of
 from nas.compiler.kernels import fast_class, traceable_class
 from nas.compiler.kernels.attention import softmax_attention
 from nas.compiler.kernels.linear import by_last, with_ones
-from nas.compiler.lowering import live
+from nas.compiler.lowering import live, lower
 from nas.compiler.masks import in_window
 from nas.compiler.text import (
     LINE,
@@ -50,12 +46,11 @@ if TYPE_CHECKING:
 _PAST: Final = "torch.ones(n, n, dtype=torch.bool, device=x.device).tril()"
 
 
-@dataclass(frozen=True)
-class Written:
-    """The source of a class that computes a mechanism."""
+class Written(NamedTuple):
+    """The source of a class, and the functions and classes of nas that it uses."""
 
     text: str
-    roots: tuple[Any, ...]  # functions and classes of nas that the source uses
+    roots: tuple[Any, ...]
 
     def imported(self) -> str:
         """Return the text of a module: imports from torch and nas, then the class."""
@@ -65,15 +60,30 @@ class Written:
             [*head, "from torch.nn import functional as F", "", *lines, "\n", self.text]
         )
 
-    def alone(self) -> list[str]:
-        """Return definitions of a file that imports only torch: dependencies, then the class."""
-        return [*inlined(self.roots), self.text]
+
+def write(
+    plan: Plan,
+    dim: int,
+    heads: int,
+    *,
+    qkv_bias: bool = False,
+    is_fast: bool = True,
+    fuse: bool = True,
+) -> Written:
+    """Return the source of a class ``Attention`` that computes the mechanism of a plan.
+
+    Args:
+        dim, heads: defaults of the constructor's arguments.
+        is_fast: whether to use all faster classes of ``nas.compiler.kernels``, as in training, or
+            only those that consist of a few torch operations.
+        fuse: whether one kernel call may replace several primitive calls.
+    """
+    return _Source(plan, is_fast, fuse).write(dim, heads, qkv_bias)
 
 
-class Source:
-    """Writes a plan as source, with the kernel calls of ``lower``; see ``nas.compiler.write``."""
-
-    def __init__(self, plan: Plan, calls: dict[int, Lowered], *, is_fast: bool = True) -> None:
+class _Source:
+    def __init__(self, plan: Plan, is_fast: bool, fuse: bool) -> None:
+        calls = lower(plan) if fuse else {}
         if not is_fast:
             calls = {index: call for index, call in calls.items() if call.decay is None}
         self.plan, self.calls, self.is_fast = plan, calls, is_fast
@@ -91,10 +101,9 @@ class Source:
         self.token_readers = [s for s in readers if s.primitive.reads_hidden_tokens]
         self.seen_readers = [s for s in readers if plan.is_windowed and not s.is_paired]
         self.fused = [c for c in calls.values() if c.function is softmax_attention]
-        self.unfused = [c for c in calls.values() if c.function is not softmax_attention]
+        self.has_kept = bool(readers or self.fused) and len(self.fused) < len(calls)
 
     def write(self, dim: int, heads: int, qkv_bias: bool) -> Written:
-        """Return the source of the class."""
         forward = self._forward()
         needed = {s.index for s in self.steps} - {*self.calls, *self.expressions}
         # Weights that no result depends on are kept, so that initial weights are drawn alike.
@@ -109,8 +118,7 @@ class Source:
             *indented(_SIGNATURE),
             *indented(forward, 2),
         ]
-        text = "\n".join(lines) + "\n"
-        return Written(text, tuple(self.used))
+        return Written("\n".join(lines) + "\n", tuple(self.used))
 
     def _use(self, item: Any) -> str:
         """Record that the source uses a function or class of nas, and return its name."""
@@ -118,12 +126,9 @@ class Source:
         return str(item.__name__)
 
     def _heads(self, label: str) -> str:
-        """Return the expression for a head count in ``forward``."""
         if self.heads[label].startswith("head_count"):
             self._use(head_count)
         return self.heads[label]
-
-    # The method forward.
 
     def _forward(self) -> list[str]:
         plan, lines = self.plan, []
@@ -175,7 +180,7 @@ class Source:
                 "mask = near if mask is None else mask & near",
             ]
         elif not plan.unsafe:
-            lines += ["kept = mask"] if self._has_kept else []
+            lines += ["kept = mask"] if self.has_kept else []
             if self.pair_readers or self.token_readers or self.fused:
                 lines += self._past_lines(self.pair_readers)
         needs_length = any(_PAST in line or "place" in line for line in lines)
@@ -192,11 +197,6 @@ class Source:
         return ["if is_causal and mask is not None:", f"    mask = mask & {_PAST}"]
 
     @property
-    def _has_kept(self) -> bool:
-        readers = self.pair_readers or self.token_readers or self.fused
-        return bool(self.unfused and readers)
-
-    @property
     def _is_causal(self) -> list[str]:
         """The argument ``is_causal`` of kernel calls, unless their mask hides later tokens."""
         return [] if self.plan.is_windowed or self.plan.unsafe else ["is_causal=is_causal"]
@@ -206,7 +206,7 @@ class Source:
         if call.function is softmax_attention:
             return [self._fused_call(call)]
         causal, name = self._is_causal, call.sum.variable
-        mask = "kept" if causal and self._has_kept else "mask"
+        mask = "kept" if causal and self.has_kept else "mask"
         operands = [self._with_heads(operand, label) for operand, label in call.operands]
         if call.score is None:
             line = call_line(name, self._use(call.function), [*operands, mask, *causal])
@@ -295,8 +295,6 @@ class Source:
         self.scales[name] = f"({width_text(score.rank)}) ** -0.5"
         return f"self.{name}"
 
-    # The constructor.
-
     def _constructor(self, built: list[Step], bias: str) -> list[str]:
         plan = self.plan
         names = {v: k for k, v in self.heads.items() if k != "all" and v[:5] == "self."}
@@ -337,8 +335,6 @@ class Source:
 
 
 class _Renamed(ast.NodeTransformer):
-    """Replaces variables by expressions."""
-
     def __init__(self, texts: dict[str, str]) -> None:
         self.expressions = {name: ast.parse(text, mode="eval").body for name, text in texts.items()}
 

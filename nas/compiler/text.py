@@ -25,7 +25,7 @@ def heads_text(label: str, whole: str = "heads") -> str:
 
 
 def width_text(label: str | None) -> str:
-    """Return the expression for a width, given its label in the plan, such as "all"."""
+    """Return the expression for a width."""
     if label in ("all", MODEL):
         return "dim // heads" if label == "all" else "dim"
     return "key_width"

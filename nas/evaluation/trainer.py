@@ -27,15 +27,8 @@ from nas.evaluation.trial import MAX_ERROR_CHARACTERS, Budget, Evaluation, Reaso
 from nas.tasks import Data, ModelTask, Task
 from nas.tasks.layers import derive_seed, seeded
 from nas.training import Report
-from nas.training.candidate import (
-    Constant,
-    Leak,
-    attention_weights,
-    build_model,
-    layers_of,
-    probe,
-)
-from nas.training.cuda_graphs import graphs_on
+from nas.training.candidate import attention_weights, build_model, layers_of
+from nas.training.dependence import Constant, LastTokens, Leak, probe
 from nas.training.hardware import (
     Meter,
     hardware_name,
@@ -45,7 +38,7 @@ from nas.training.hardware import (
     training_settings,
 )
 from nas.training.loop import TimeIsUp, TrainingLoop
-from nas.training.steps import Diverged
+from nas.training.steps import Diverged, graphs_on
 from nas.training.user_module import UserModule
 from nas.training.user_process import ProcessEnded, call_in_process
 
@@ -253,9 +246,14 @@ def _train(
     for name, (model_task, model_data) in models.items():
         with seeded(derive_seed(trial.seed, "noise")):
             model = build_model(resolved[name], model_task, model_data, trial.seed)
-            layer, *_ = layers_of(resolved[name], model_task)
-            block = model.attentions()[layer]  # type: ignore[operator]
-            probe(block, model_task.sizes, is_causal=model_task.is_causal)
+            layers = layers_of(resolved[name], model_task)
+            if not isinstance(resolved[name], UserModule):
+                layers = layers[:1]  # the layers of a genome are equal
+            attentions = model.attentions()  # type: ignore[operator]
+            used = {attentions[layer]: LastTokens(attentions[layer]) for layer in layers}
+            is_causal = model_task.is_causal
+            for block in used:
+                probe(block, model_task.sizes, is_causal=is_causal)
             graphs = graphs_on(meter.device)
             training = TrainingLoop(
                 model, model_task, model_data, meter, time_limit=time_limit, graphs=graphs
@@ -265,8 +263,9 @@ def _train(
                     progress.add(name, report)
             finally:
                 progress.executions[training.execution] = None
-            with suppress(Constant):  # a gate that hid a leak may have opened
-                probe(block, model_task.sizes, is_causal=model_task.is_causal)
+            for block, last in used.items():
+                with suppress(Constant):  # a gate that hid a leak may have opened
+                    probe(block, model_task.sizes, is_causal=is_causal, tokens=last.tokens)
         if trial.keeps_weights and model_task is task.main:
             progress.weights = attention_weights(model)
         if missed := task.missed(progress.metrics):

@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, TypeAlias, get_args
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field
 
-from nas.common.errors import RunError
 from nas.common.text import message
 from nas.training import Report
 
@@ -136,23 +135,6 @@ class Evaluation:
         data: dict[str, Any] = _plain(asdict(self))
         del data["weights"]
         return data
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Evaluation:
-        """Return the evaluation whose `to_dict` returned ``data``.
-
-        Raises:
-            RunError: a field is missing, unknown or has an impossible value.
-        """
-        try:
-            return _ADAPTER.validate_python(data)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise RunError(f"this is no evaluation record ({where}: {first['msg']}).") from error
-
-
-_ADAPTER: Final = TypeAdapter(Evaluation)
 
 
 def is_retried(evaluation: Evaluation, retry_failed: bool = False) -> bool:

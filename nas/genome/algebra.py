@@ -1,12 +1,9 @@
 """Rules that rewrite a genome into a simpler genome that computes the same function.
 
 In exact arithmetic every rule preserves the output, the gradients of the remaining parameters, and
-the distribution of their initial values. A rewritten genome is accepted only if its nodes and read
-streams keep their types, because a removed operand may have determined the width of a projection.
-
-The rules are those that find many duplicates among random genomes (``python -m benchmarks
-duplicates``). Other equal functions, such as ``(A + B)·v`` and ``A·v + B·v`` for weights A and B,
-have different normal forms.
+the distribution of their initial values. The rules are those that find many duplicates among random
+genomes (``python -m benchmarks duplicates``). Other equal functions, such as ``(A + B)·v`` and
+``A·v + B·v`` for weights A and B, have different normal forms.
 """
 
 from __future__ import annotations
@@ -24,8 +21,7 @@ from nas.genome.types import Typing, head_fraction, infer, width_of
 def rewrite(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
     """Return the genome after applying this module's rules until none of them changes it.
 
-    An ill-typed genome is returned unchanged. With ``sizes``, rules that hold only at these sizes
-    are applied too.
+    An ill-typed genome is returned unchanged. ``sizes`` allow rules that hold only at these sizes.
     """
     if infer(genome).problems:
         return genome
@@ -51,8 +47,9 @@ def _rewritten_once(genome: Genome, sizes: ModelSizes | None) -> Genome | None:
 def _keeps_types(new: Genome, old: Genome) -> bool:
     """Return whether rewriting a genome keeps the types of its live nodes and read streams.
 
-    At nodes without learned parameters, the head count of scores and weights may change, and so may
-    the type of an operation that a rule moves to another node: its reader is moved, too.
+    A removed operand may have determined the width of a projection. At nodes without learned
+    parameters, the head count of scores and weights may change, and so may the type of an operation
+    that a rule moves to another node: its reader is moved, too.
     """
     live, new_typing, old_typing = new.live(), infer(new), infer(old)
     if any(problem.node is None or problem.node in live for problem in new_typing.problems):
@@ -75,8 +72,8 @@ def _keeps_types(new: Genome, old: Genome) -> bool:
 def _reading_streams(genome: Genome, index: int, typing: Typing) -> Iterator[Genome]:
     """Yield the genome in which a node of whose operand only the shape matters reads a stream.
 
-    Examples are ``uniform``, which averages values, and forget gates. The stream must have another
-    reader. A least head count of the result is set where the head count would otherwise change.
+    Examples are ``uniform`` and forget gates. The stream must have another reader. A least head
+    count of the result is set where the head count would otherwise change.
     """
     node = genome.nodes[index]
     if not _reads_shapes(node, typing.signatures[index]):
@@ -109,7 +106,6 @@ def _without_least_heads(genome: Genome, index: int) -> Iterator[Genome]:
 def _with_plain_params(
     genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
 ) -> Iterator[Genome]:
-    """Yield the genome with equal parameters that the primitive declares as normal form."""
     if sizes is None:
         return
     node, label = genome.nodes[index], typing.widths[index]

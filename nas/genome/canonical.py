@@ -1,14 +1,12 @@
 """The normal form of a genome, and digests that are equal for equal mechanisms.
 
-The normal form of a genome is the result of these steps:
-
 - The rules of ``nas.genome.algebra`` are applied.
 - Dead nodes and default parameters are removed. Fields without effect get their defaults.
 - Streams that are the same tensor get one name. If exchanging the names of queries and keys keeps
   the mechanism, the naming that sorts first is used.
 - Equal nodes without learned parameters are merged.
 - A mechanism that equals the attention of the layers without it is placed in all layers.
-- Operands of commutative operations are sorted, and then all nodes.
+- Operands of commutative operations are sorted, and then all nodes (``nas.genome.ordering``).
 
 All steps preserve the output, gradients and the distribution of initial parameters. Mechanisms
 that are equal in a weaker sense have different digests.
@@ -46,13 +44,14 @@ VERSION: Final = "nas-2"
 def canonicalise(
     genome: Genome, sizes: ModelSizes | None = None, *, is_causal: bool | None = None
 ) -> Genome:
-    """Return the normal form of a genome, as defined by the steps in the module docstring.
+    """Return the normal form of a genome, by the steps in the module docstring.
 
     Args:
-        sizes: model sizes. If given, rules that hold only at these sizes are applied too, such as
-            removing a window that covers all tokens.
-        is_causal: True if all calls of the mechanism are causal, False if no call is causal, None
-            if the normal form must be valid in both cases.
+        sizes: model sizes, for rules that hold only at these sizes, such as removing a window that
+            covers all tokens.
+        is_causal: whether all calls (True) or no calls (False) of the mechanism are causal; None
+        for a
+            normal form that is valid in both cases.
 
     Raises:
         GenomeError: a primitive or parameter does not exist, or a value is invalid.
@@ -78,7 +77,6 @@ def old_names(genome: Genome) -> dict[str, str]:
 
 @lru_cache(maxsize=1024)
 def _normal(genome: Genome, sizes: ModelSizes | None) -> tuple[Genome, dict[str, str]]:
-    """Return the normal form of a simplified graph, and the old names of streams by new names."""
     while (new := _with_cut_heads(rewrite(genome, sizes), sizes)) != genome:
         genome = _simplified(new)
     forms = []
@@ -100,13 +98,10 @@ def normal_digest(form: Genome) -> str:
 
 
 def resolved_digest(genome: Genome, sizes: ModelSizes) -> str:
-    """Return the digest of a mechanism at given model sizes, from the numbers that its labels give.
+    """Return the digest of a normal form at given model sizes, from the numbers of its labels.
 
     For example, "1/4" and "one" give one head in a backbone with four heads. A hybrid has the same
     digest if its mechanism and the attention of the other layers exchange their names.
-
-    Args:
-        genome: normal form of the mechanism at these sizes.
 
     Raises:
         GenomeError: a head label does not give a whole number of heads at these sizes.
@@ -127,7 +122,6 @@ def resolved_digest(genome: Genome, sizes: ModelSizes) -> str:
 
 
 def _resolved_parts(genome: Genome, sizes: ModelSizes) -> list[Any]:
-    """Return one attention block at given sizes as plain data, equal for equal mechanisms."""
     typing = infer(genome)
     streams = {
         name: [genome.projections.has_projection(name), *_numbers(typing.streams[name], sizes)]
@@ -156,7 +150,6 @@ def _used(nodes: Sequence[Node]) -> set[str]:
 
 @lru_cache(maxsize=1024)
 def _simplified(genome: Genome) -> Genome:
-    """Return the genome in order, without dead and equal nodes, defaults, two names of a stream."""
     used = _used([genome.nodes[index] for index in genome.live()])
     # An unread stream has no projection.
     flags: dict[str, Any] = {f"has_w{stream}": False for stream in STREAMS if stream not in used}
@@ -221,7 +214,6 @@ def _naming_key(genome: Genome) -> tuple[Any, ...]:
 
 
 def _effective(projections: Projections, nodes: tuple[Node, ...]) -> Projections:
-    """Return the projections with default values in all fields that do not affect ``nodes``."""
     used = _used(nodes)
     projected = {stream for stream in used if projections.has_projection(stream)}
     has_effect = {
@@ -244,9 +236,9 @@ def _with_cut_heads(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
     """Return an equal mechanism with all heads of the backbone, for one with a head of model width.
 
     A head has model width if ``Projections`` has ``raw="shared"`` or ``merge="sum"``. If all
-    operations treat each feature alone, cutting this head into the heads of the backbone preserves
-    the function, the projections' shapes and their initial distribution. Any other genome is
-    returned unchanged. ``sizes`` evaluate head labels; without them, equality is at all sizes.
+    operations treat each feature alone, cutting this head into the backbone's heads preserves the
+    function, the projections' shapes and their initial distribution. Any other genome is returned
+    unchanged.
     """
     typing, live = infer(genome), genome.live()
     if typing.problems or not all(_is_featurewise(genome.nodes[i]) for i in live):
@@ -269,9 +261,8 @@ def plain_visibility(
 ) -> Visibility:
     """Return the normal form of a mask, which is the same for equal masks.
 
-    Args:
-        tokens: sequence length for which masks are compared; None compares them for all lengths.
-        is_causal: True compares masks in causal calls, False in other calls, None in both.
+    Masks are compared for sequences of ``tokens`` (None: of all lengths), in causal calls, other
+    calls, or both, as ``is_causal`` is True, False or None.
     """
     window = visibility.window
     local = math.inf if tokens is None else tokens - visibility.global_tokens
@@ -286,8 +277,6 @@ def plain_placement(
     placement: Placement, sizes: ModelSizes | None = None, is_causal: bool | None = None
 ) -> Placement:
     """Return the normal form of a placement, which is equal for equal layers and equal rest.
-
-    The other arguments are those of ``canonicalise``.
 
     Raises:
         GenomeError: the placement selects no layer of the model.

@@ -4,12 +4,8 @@
      "proj_config": {"has_wq": true, ...}, "placement": "all"}
 
 The operands of a node are the streams ``q``, ``k`` and ``v``, or earlier nodes by their index. The
-last node is the output. This module checks the syntax of genomes; ``nas.genome.primitives`` defines
-the operations.
-
-``graph_def`` and the four flags ``has_wq``, ``has_wk``, ``has_wv`` and ``has_wo`` of
-``proj_config`` are the format of Evolving Attention, section 2.2. Files in that format keep their
-meaning, because all other fields have defaults.
+last node is the output. ``graph_def`` and the flags ``has_w...`` are the format of Evolving
+Attention, section 2.2; all other fields have defaults. This module checks the syntax of genomes.
 """
 
 from __future__ import annotations
@@ -60,8 +56,8 @@ class Node:
 class Genome:
     """An attention mechanism as data; nodes are in topological order, and the last is the output.
 
-    The operator ``==`` compares fields. To compare mechanisms, compare their digests
-    (``nas.genome.canonical.digest``).
+    The operator ``==`` compares fields; equal digests (``nas.genome.canonical.digest``) are equal
+    mechanisms.
     """
 
     nodes: tuple[Node, ...]
@@ -75,12 +71,10 @@ class Genome:
 
         A graph without nodes is accepted; type inference reports it as an error.
 
-        Args:
-            where: first words of error messages, such as the name of a file.
-
         Raises:
             GenomeError: ``data`` has an unknown key or label, a value of a wrong type, or an
-                operand that does not exist.
+            operand that
+                does not exist. The message begins with ``where``.
         """
         try:
             form = parse_model(data, _GenomeForm, where)

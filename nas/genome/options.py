@@ -43,8 +43,7 @@ class Projections:
     Attributes:
         has_wq, has_wk, has_wv, has_wo: whether a stream is a linear projection of the attention
             block's input, and whether the output is projected.
-        q_heads, kv_heads: heads of queries, and of keys and values, as a fraction of the
-            backbone's heads.
+        q_heads, kv_heads: heads of queries, and of keys and values, as fractions of the backbone's.
         qk_dim: width of projected queries and keys, as a fraction of the head width.
         raw: form of a stream without projection: the input cut into heads ("slice"), or the whole
             input for every head ("shared").
@@ -72,11 +71,9 @@ class Visibility:
 
     With a window of w tokens, query i sees key j if |i - j| <= w // 2. In a call with
     ``is_causal=True``, query i sees key j if 0 <= i - j < w (Sparse Query Attention, sections 2.5
-    and 6). The first ``global_tokens`` tokens see every key and are seen by every query (Beltagy
-    et al. 2020, section 3.1).
-
-    A causal mask that is passed as ``attn_mask`` does not select the causal window. It only hides
-    the keys after query i, so that w // 2 + 1 tokens remain.
+    and 6); a causal ``attn_mask`` only hides the keys after query i, so that w // 2 + 1 tokens
+    remain. The first ``global_tokens`` tokens see every key and are seen by every query (Beltagy et
+    al. 2020, section 3.1).
     """
 
     window: Window = None
@@ -84,9 +81,7 @@ class Visibility:
 
 
 def head_count(label: str, whole: int) -> int:
-    """Return the number of heads for a head label, such as 6 for "3/4" of 8 heads.
-
-    A number below one is rounded up to one.
+    """Return the number of heads for a head label, such as 6 for "3/4" of 8 heads; at least 1.
 
     Raises:
         ValueError: the number of heads is above one and not whole.

@@ -1,9 +1,8 @@
 """The placement of a mechanism: which layers of a model hold it, and what the other layers hold.
 
-The other layers hold standard attention, which may have fewer key heads or a window (``Rest``). So
-one genome defines a hybrid: linear attention in three of four layers and softmax in the fourth, or
-the mechanism in every fourth layer and a window in the others. A file writes a placement as one of
-the words ``all``, ``first`` and ``alternate``, or as the fields of ``Placement``:
+The other layers hold standard attention, which may have fewer key heads or a window (``Rest``). A
+file writes a placement as one of the words ``all``, ``first`` and ``alternate``, or as the fields
+of ``Placement``:
 
     {"every": 4, "count": 3, "rest": "mha:window=16,global_tokens=1"}
 """
@@ -30,8 +29,7 @@ STANDARD: Final = "mha"
 class Rest:
     """Standard attention in the layers that do not hold the mechanism.
 
-    Its text is that of a named mechanism with changed fields, such as ``mha:window=16``. The fields
-    are those of ``Projections`` and ``Visibility``.
+    Its text is that of a named mechanism with changed fields, such as ``mha:window=16``.
     """
 
     kv_heads: HeadLabel = "all"
@@ -66,10 +64,8 @@ class Placement:
     """The layers of a model that hold the mechanism, numbered from 0, and what the others hold.
 
     In every ``every`` layers, ``count`` successive layers hold the mechanism, beginning with layer
-    ``offset``. The pattern also extends to the layers before ``offset``: three layers of four from
-    ``offset`` 2 on are all layers but the layers 1, 5, 9, and so on.
-
-    If ``every`` is None, the pattern does not repeat.
+    ``offset``; the pattern also extends to the layers before. If ``every`` is None, it does not
+    repeat.
 
     Raises:
         ValueError: ``count`` or ``offset`` does not fit into a period.

@@ -2,9 +2,8 @@
 
 A type is ``tokens[h, w]``, ``scores[h]``, ``weights[h]``, or forget gates: ``gates[h]``, one for
 each head, or ``feature_gates[h, w]``. A head count h is a fraction of the backbone's heads ("all",
-"1/2", ..., "one"). A width w is a fraction of the head width ("all", "1/2", ...), or "model" for
-the model width. Types hold no sizes, so that a genome that type-checks runs at every size at which
-its labels are whole numbers.
+"1/2", ..., "one"), a width w of the head width, or "model" for the model width. Types hold no
+sizes, so that a genome that type-checks runs at every size at which its labels are whole numbers.
 
 If the operands of a node have different head counts, the heads of the smaller operand are
 repeated; the ratio must be whole. A projected query or key gets the width of the tokens that it is
@@ -134,8 +133,6 @@ def infer(genome: Genome) -> Typing:
 
 
 class _Inference:
-    """The state of type inference while it visits the nodes of a genome."""
-
     def __init__(self, genome: Genome) -> None:
         self.genome = genome
         self.streams = _stream_types(genome.projections)
@@ -225,7 +222,6 @@ class _Inference:
 
 
 def _stream_types(projections: Projections) -> dict[str, Type]:
-    """Return the types of the streams; the width of a projected ``q`` or ``k`` is not yet known."""
     raw_heads, raw_width = ("all", "all") if projections.raw == "slice" else ("one", MODEL)
     raw = Type(Kind.TOKENS, raw_heads, raw_width)
     kv = projections.kv_heads
@@ -247,10 +243,11 @@ def _matching_signature(primitive: Primitive, operands: list[Type | None]) -> Si
 
 
 def _mismatch(index: int, primitive: Primitive, operands: list[Type | None]) -> Problem:
-    if len(operands) not in primitive.arities:
+    arities = sorted({len(signature.inputs) for signature in primitive.signatures})
+    if len(operands) not in arities:
         ways = ["(" + ", ".join(p.name for p in s.inputs) + ")" for s in primitive.signatures]
-        arities = " or ".join(str(n) for n in primitive.arities)
-        expected = f"{arities}: {' or '.join(dict.fromkeys(ways))}"
+        counts = " or ".join(map(str, arities))
+        expected = f"{counts}: {' or '.join(dict.fromkeys(ways))}"
         count = plural(len(operands), "input") if operands else "no inputs"
         return Problem("arity", index, count, expected)
     found = ", ".join(o.kind.value if o else "anything" for o in operands)
@@ -297,10 +294,9 @@ def is_non_negative(genome: Genome, ref: Ref) -> bool:
 
 
 def is_constant(genome: Genome) -> bool:
-    """Return whether the output of a genome is provably the same for every input.
+    """Return whether the output of a well-typed genome is provably the same for every input.
 
-    An example is an aggregation by squared rectifiers of negative distances. The genome must
-    type-check.
+    An example is an aggregation by squared rectifiers of negative distances.
     """
     constant: list[bool] = []
     for node, sign in zip(genome.nodes, _signs(genome.nodes), strict=True):

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import islice, product
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, cast, get_type_hints
 
-from pydantic import ConfigDict, Field, StrictBool, StrictInt, field_validator
+from pydantic import ConfigDict, Field, GetPydanticSchema, StrictInt, field_validator
 from typing_extensions import TypedDict
 
 from nas.common.config import Frozen, Name, describe, find_named, parse_model, read_model
@@ -21,17 +21,11 @@ from nas.genome import (
     FLAGS,
     LABELS,
     Genome,
-    GlobalTokens,
-    HeadLabel,
-    MergeLabel,
     ParamValue,
     Placement,
     PlacementField,
     Projections,
-    RawLabel,
     Visibility,
-    WidthLabel,
-    Window,
 )
 from nas.genome.canonical import canonicalise, plain_placement
 from nas.genome.mechanisms import NamedMechanism, mechanism
@@ -46,29 +40,14 @@ T = TypeVar("T")
 Choices = Annotated[tuple[T, ...], Field(min_length=1)]
 
 
-class ProjectionChoices(TypedDict, total=False):
-    """The choices of the fields of ``Projections``; a missing field has its default."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
-
-    has_wq: Choices[StrictBool]
-    has_wk: Choices[StrictBool]
-    has_wv: Choices[StrictBool]
-    has_wo: Choices[StrictBool]
-    q_heads: Choices[HeadLabel]
-    kv_heads: Choices[HeadLabel]
-    qk_dim: Choices[WidthLabel]
-    raw: Choices[RawLabel]
-    merge: Choices[MergeLabel]
-
-
-class VisibilityChoices(TypedDict, total=False):
-    """The choices of the fields of ``Visibility``; a missing field has its default."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
-
-    window: Choices[Window]
-    global_tokens: Choices[GlobalTokens]
+def _choices_of(form: type) -> GetPydanticSchema:
+    """Return the schema of a mapping from fields of ``form`` to lists of choices."""
+    any_choices: Any = Choices
+    hints = get_type_hints(form, include_extras=True)
+    fields = {name: any_choices[hint] for name, hint in hints.items()}
+    choices = cast("Any", TypedDict)("choices", fields, total=False)
+    choices.__pydantic_config__ = ConfigDict(extra="forbid")
+    return GetPydanticSchema(lambda source, handler: handler(choices))
 
 
 class Nodes(Frozen):
@@ -112,9 +91,9 @@ class SearchSpace(Frozen):
     policy: str = "score_normalize_aggregate"
     nodes: Nodes
     primitives: Annotated[dict[str, dict[str, Choices[ParamValue]]], Field(min_length=1)]
-    projections: ProjectionChoices = {}
+    projections: Annotated[dict[str, tuple[Any, ...]], _choices_of(Projections)] = {}
     placement: Choices[PlacementField] = (ALL,)
-    visibility: VisibilityChoices = {}
+    visibility: Annotated[dict[str, tuple[Any, ...]], _choices_of(Visibility)] = {}
     causal: bool = False
     context: StrictInt | None = Field(default=None, ge=1, le=MAX_CONTEXT)
     mechanisms: tuple[str, ...] = ()

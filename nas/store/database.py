@@ -55,13 +55,17 @@ class Database(AbstractContextManager["Database"]):
         return database
 
     @classmethod
-    def open_to_write(cls, path: Path) -> Database:
-        """Open a database for writing. Another process may write it at the same time."""
+    def open_to_write(cls, path: Path, *, is_exclusive: bool = False) -> Database:
+        """Open a database for writing. Other processes may use it unless ``is_exclusive``."""
         with _opened(path) as connection:
             _check(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA fullfsync = ON")
+            if is_exclusive:
+                connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+                connection.execute("BEGIN IMMEDIATE")  # the lock outlasts the transaction
+                connection.execute("COMMIT")
         return cls(path, connection, is_writer=True)
 
     @classmethod

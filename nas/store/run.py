@@ -48,7 +48,7 @@ class Run(AbstractContextManager["Run"]):
 
     def __init__(self, folder: Path, database: Database) -> None:
         self.folder = folder
-        self._database = database
+        self.database = database
 
     @property
     def name(self) -> str:
@@ -81,7 +81,7 @@ class Run(AbstractContextManager["Run"]):
     @property
     def is_exhausted(self) -> bool:
         """Whether the search ended because none of its last attempts gave a new mechanism."""
-        last = self._database.query(
+        last = self.database.query(
             "SELECT verdict FROM proposals ORDER BY number DESC, attempt DESC LIMIT 1"
         )
         return bool(last) and last[0]["verdict"] not in {"new", "repeated"}
@@ -114,7 +114,7 @@ class Run(AbstractContextManager["Run"]):
 
     def digests(self) -> tuple[str, ...]:
         """Return the digests of all proposed genomes, each once, sorted."""
-        records = self._database.query("SELECT DISTINCT digest FROM proposals ORDER BY digest")
+        records = self.database.query("SELECT DISTINCT digest FROM proposals ORDER BY digest")
         return tuple(row["digest"] for row in records)
 
     def trainings(
@@ -138,7 +138,7 @@ class Run(AbstractContextManager["Run"]):
 
         Failures that a resumed search trains again do not count.
         """
-        groups = self._database.query(
+        groups = self.database.query(
             "SELECT reason, count(*) AS number FROM trainings "
             "WHERE purpose IN ('search', 'target') GROUP BY reason"
         )
@@ -223,7 +223,7 @@ class Run(AbstractContextManager["Run"]):
 
     def _counts_by_generation(self, first: int = 0) -> dict[int, Counts]:
         config = self.setup.config
-        rows = self._database.query(
+        rows = self.database.query(
             # "failed" and "stopped" as Candidate.status defines them
             "WITH ended AS (SELECT key, sum(purpose = 'search') >= :repeats AS evaluated, "
             "max(status = 'failed') AS failed, max(status = 'stopped') AS stopped "
@@ -267,21 +267,21 @@ class Run(AbstractContextManager["Run"]):
 
     def integrity(self) -> str:
         """Return the first fault that SQLite finds in the database and its indices, or "ok"."""
-        return str(self._database.query("PRAGMA integrity_check(1)")[0]["integrity_check"])
+        return str(self.database.query("PRAGMA integrity_check(1)")[0]["integrity_check"])
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Return a context manager in which all reads see the same state of the database."""
-        return self._database.snapshot()
+        return self.database.snapshot()
 
     def close(self) -> None:
         """Close the database. A second call does nothing."""
-        self._database.close()
+        self.database.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def _row(self) -> dict[str, Any]:
-        records = self._database.query("SELECT * FROM run")
+        records = self.database.query("SELECT * FROM run")
         if not records:
             raise RunError(
                 f"{self.folder}: holds no run; begin a new one with `nas search`, or copy what "
@@ -294,7 +294,7 @@ class Run(AbstractContextManager["Run"]):
     ) -> tuple[T, ...]:
         """Return the records that ``source`` selects: table, condition and order in SQL."""
         values["keys"] = None if keys is None else json.dumps([*keys])
-        rows = self._database.query(f"SELECT record FROM {source}", **values)  # noqa: S608
+        rows = self.database.query(f"SELECT record FROM {source}", **values)  # noqa: S608
         return tuple(self._checked(from_json, kind, row["record"]) for row in rows)
 
     def _checked(self, read: Callable[..., T], *args: Any) -> T:

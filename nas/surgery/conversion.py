@@ -4,9 +4,8 @@
     W_O of a group        = sum over the group
 
 The mean is the rule by which Ainslie et al. (2023, section 2.1) pool keys and values. If the heads
-of a group are equal, outputs do not change. If the genome has no projection of queries, keys or
-values, the model's projection is dropped, and each head reads its slice of the token instead. The
-number of heads never increases. Narrower queries and keys keep the first features of each head.
+of a group are equal, outputs do not change. Without a projection of queries, keys or values, each
+head reads its slice of the token. Narrower queries and keys keep the first features of each head.
 """
 
 from __future__ import annotations
@@ -78,11 +77,8 @@ def converted(old: Mapping[str, Linear], shapes: Shapes, sizes: HostSizes) -> di
     """Return new projections of queries, keys and values, and of the output if it changes.
 
     Args:
-        old: the model's projections. ``o`` is missing if other parts of the model read the heads.
+        old: the model's projections.
         shapes: the new shapes.
-
-    Raises:
-        GenomeError: a projection cannot change.
     """
     parts: dict[str, nn.Module] = {}
     for stream in STREAMS:
@@ -92,16 +88,9 @@ def converted(old: Mapping[str, Linear], shapes: Shapes, sizes: HostSizes) -> di
             rows = (weight,) if bias is None else (weight, bias)
             pooled = (_groups(t, count, sizes).mean(1)[:, :width] for t in rows)
             parts[stream] = _linear(*(t.flatten(0, 1) for t in pooled))
-        elif weight.shape[1] == sizes.dim:
-            parts[stream] = nn.Identity()
         else:
-            raise GenomeError("it reads tokens of another width; expected all projections.")
+            parts[stream] = nn.Identity()
     if (shape := shapes[OUT]) != host_shapes(sizes)[OUT]:
-        if OUT not in old:
-            raise GenomeError(
-                "it has no output projection that alone reads its heads; expected a mechanism with "
-                "all query heads and has_wo: true."
-            )
         weight, bias = old[OUT]
         parts[OUT] = nn.Identity()
         if shape is not None:
@@ -110,10 +99,7 @@ def converted(old: Mapping[str, Linear], shapes: Shapes, sizes: HostSizes) -> di
 
 
 def _groups(rows: Tensor, count: int, sizes: HostSizes) -> Tensor:
-    """Split rows of heads (heads times width, ...) into ``count`` groups of consecutive heads.
-
-    The result has the shape (count, heads per group, width, ...).
-    """
+    """Return rows of heads (heads times width, ...) as (count, heads per group, width, ...)."""
     return rows.reshape(count, -1, sizes.width, *rows.shape[1:])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -32,11 +33,8 @@ Rotate = Callable[[Tensor], Tensor]
 class HostSizes:
     """The sizes of an attention module of an existing model.
 
-    ``width`` is the number of features of one head. ``has_bias`` says whether the projections have
-    biases; the linear maps of a mechanism then have biases, too. ``is_rotated`` says whether the
-    module rotates queries and keys (RoPE), ``is_causal`` whether it reads only earlier tokens, so
-    that it may decode from a cache, ``may_narrow`` whether queries and keys may be narrower than
-    values: modules that norm, rotate or cache them need one width.
+    ``width`` is the number of features of one head. The linear maps of a mechanism have biases if
+    the projections have biases.
     """
 
     dim: int
@@ -44,9 +42,9 @@ class HostSizes:
     kv_heads: int
     width: int
     has_bias: bool = False
-    is_rotated: bool = False
-    is_causal: bool = False
-    may_narrow: bool = False
+    is_rotated: bool = False  # queries and keys, by RoPE
+    is_causal: bool = False  # reads only earlier tokens, so it may decode from a cache
+    may_narrow: bool = False  # no norm, rotation or cache needs queries as wide as values
 
 
 class AttentionCore(nn.Module):
@@ -60,16 +58,11 @@ class AttentionCore(nn.Module):
     def __init__(self, genome: Genome, sizes: HostSizes) -> None:
         super().__init__()
         self.genome, self.sizes = host_form(genome, sizes.is_rotated), sizes
-        self._plan()
         for step in self.plan.steps:
             self.add_module(step.module, _build(self.plan, step, sizes))
-
-    def _plan(self) -> None:
-        self.plan: Plan = plan_as_written(self.genome)
-        heads, width = self.sizes.heads, self.sizes.width
-        self.widths = dict.fromkeys(STREAMS, width)  # of one head
+        self.widths = dict.fromkeys(STREAMS, sizes.width)  # of one head
         for stream in self.plan.streams:
-            self.widths[stream.name] = stream.type.channels(heads * width, heads)
+            self.widths[stream.name] = stream.type.channels(sizes.heads * sizes.width, sizes.heads)
         as_queries, as_keys = stream_sides(self.plan)
         is_split = not (as_queries & CACHED or as_keys - CACHED)
         self.can_be_cross = is_split and not self.plan.is_windowed
@@ -78,12 +71,14 @@ class AttentionCore(nn.Module):
             s.primitive.is_positional and s.params.get("rope", True) for s in self.plan.steps
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"plan": None}  # it holds functions, which cannot be pickled
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of the genome."""
+        return plan_as_written(self.genome)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._plan()
+    def __getstate__(self) -> dict[str, Any]:
+        # A plan holds functions, which cannot be pickled.
+        return {name: value for name, value in vars(self).items() if name != "plan"}
 
     def forward(
         self,
@@ -120,12 +115,18 @@ class AttentionCore(nn.Module):
             is_crossed: whether keys are tokens of another sequence.
 
         Raises:
-            ValueError: the mechanism cannot be cross-attention, sees later tokens under
-                ``is_causal``, or has another number of heads than the mask or bias.
+            ValueError: the mechanism cannot be cross-attention, or sees later tokens under
+                ``is_causal``.
         """
         tokens, keys = x.shape[1], k.shape[2]
         is_crossed = is_crossed or (tokens != keys and not is_causal)
-        self._check((mask, bias), is_causal, is_crossed)
+        if is_causal and self.plan.unsafe:
+            raise ValueError(f"{', '.join(self.plan.unsafe)} sees later tokens: not causal")
+        if is_crossed and not self.can_be_cross:
+            raise ValueError(
+                "the mechanism has a window or reads keys as queries, and its keys are another "
+                "sequence's: leave cross-attention out by `where`"
+            )
         start = 0 if is_crossed else self._start(mask, tokens, keys)
         inputs = {"q": q, "k": k, "v": v}
         streams = {s.name: self.repeated(inputs[s.name], s.type) for s in self.plan.streams}
@@ -151,23 +152,6 @@ class AttentionCore(nn.Module):
             # The window limits pairs; primitives that mix neighbouring tokens see the host's mask.
             call.values[step.index] = call.run(step, operands, windowed if step.is_paired else mask)
         return call.values[self.plan.steps[-1].index], weights
-
-    def _check(self, masks: tuple[Tensor | None, ...], is_causal: bool, is_crossed: bool) -> None:
-        if is_causal and self.plan.unsafe:
-            raise ValueError(f"{', '.join(self.plan.unsafe)} sees later tokens: not causal")
-        if is_crossed and not self.can_be_cross:
-            raise ValueError(
-                "the mechanism has a window or reads keys as queries, and its keys are another "
-                "sequence's: leave cross-attention out by `where`"
-            )
-        by_head = (mask.shape[1] for mask in masks if mask is not None and mask.dim() == 4)
-        heads = max(by_head, default=1)
-        paired = {s.type.head_count(self.sizes.heads) for s in self.plan.steps if s.is_paired}
-        if heads > 1 and paired != {heads}:
-            raise ValueError(
-                f"the mask differs between {heads} heads, and the mechanism has "
-                f"{', '.join(map(str, sorted(paired)))}: expected one mask for all"
-            )
 
     def _start(self, mask: Tensor | None, tokens: int, keys: int) -> int | Tensor:
         if tokens == keys or mask is None or not self.needs_positions:

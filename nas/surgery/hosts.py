@@ -1,8 +1,7 @@
 """Hosts: the kinds of attention modules that a mechanism can replace; the hosts of torch and timm.
 
 torch.nn.MultiheadAttention also occurs in nn.TransformerEncoderLayer and in torchvision's ViT. A
-swapped module gets another class and keeps its parameters. Packages add hosts of other libraries
-under the entry point group ``nas.hosts``; built-in hosts have precedence.
+swapped module gets another class and keeps its parameters.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.common.errors import NasError
-from nas.common.registry import Registry
 from nas.compiler.kernels.attention import merge_heads, past_keys, split_heads
 from nas.genome import STREAMS
 from nas.surgery.conversion import Linear
@@ -25,7 +23,7 @@ from nas.surgery.core import AttentionCore, HostSizes, split_mask
 
 CORE: Final = "core"  # the attribute of the mechanism in a swapped module, and in the state_dict
 _TIMM: Final = ("timm.layers.attention", "timm.models.vision_transformer")
-_TIMM_PARTS: Final = {"qkv", "q_norm", "k_norm", "attn_drop", "norm", "gate", "proj", "proj_drop"}
+_TIMM_PARTS: Final = {"qkv", "q_norm", "k_norm", "attn_drop", "proj", "proj_drop", CORE}
 
 
 class Host(ABC):
@@ -56,7 +54,7 @@ class Host(ABC):
         """Replace a module's attention by a mechanism, whose attribute is called ``core``."""
 
     def projections(self, module: nn.Module) -> dict[str, Linear]:
-        """Return the projections ``q``, ``k``, ``v``, and ``o`` if it can be replaced."""
+        """Return the projections ``q``, ``k``, ``v`` and ``o``."""
         parts = (getattr(module, name) for name in self.names)
         return {s: (part.weight, part.bias) for s, part in zip((*STREAMS, "o"), parts, strict=True)}
 
@@ -67,14 +65,15 @@ class Host(ABC):
                 setattr(module, name, parts[stream])
 
 
-HOSTS: Final[Registry[type[Host]]] = Registry(
-    "host", "nas.hosts", modules=("nas.surgery.hosts", "nas.surgery.hosts_transformers")
-)
-
-
 def refusal(module: nn.Module, reason: str) -> NasError:
     """Return the error for a module whose attention cannot be replaced; callers add its name."""
     return NasError(f"{type(module).__name__} {reason}; leave it out by `where`.")
+
+
+def split_packed(weight: Tensor, bias: Tensor | None) -> dict[str, Linear]:
+    """Return queries, keys and values of a projection that holds them one below the other."""
+    biases = (None,) * 3 if bias is None else bias.chunk(3)
+    return dict(zip(STREAMS, zip(weight.chunk(3), biases, strict=True), strict=True))
 
 
 def _converted_streams(module: Any, tokens: list[Tensor]) -> list[Tensor]:
@@ -87,7 +86,6 @@ def _converted_streams(module: Any, tokens: list[Tensor]) -> list[Tensor]:
     return [split_heads(t, t.shape[-1] // w) for t, w in zip(streams, widths, strict=True)]
 
 
-@HOSTS.register("torch")
 class _TorchHost(Host):
     """The host for nn.MultiheadAttention, not for subclasses, which may compute something else."""
 
@@ -102,6 +100,8 @@ class _TorchHost(Host):
         if module.bias_k is not None or module.add_zero_attn:
             name = "add_zero_attn" if module.bias_k is None else "add_bias_kv"
             raise refusal(module, f"has {name}: it attends to a key that is not a token")
+        if module.in_proj_weight is None:
+            raise refusal(module, "has kdim or vdim: its keys or values have another width")
         heads, has_bias = module.num_heads, module.in_proj_bias is not None
         sizes = module.embed_dim, heads, heads, module.head_dim
         return HostSizes(*sizes, has_bias, may_narrow=True)
@@ -114,21 +114,12 @@ class _TorchHost(Host):
 
     def projections(self, module: nn.Module) -> dict[str, Linear]:
         assert isinstance(module, nn.MultiheadAttention)
-        out = module.out_proj
-        return dict(zip(STREAMS, _packed(module), strict=True)) | {"o": (out.weight, out.bias)}
+        packed = split_packed(module.in_proj_weight, module.in_proj_bias)
+        return packed | {"o": (module.out_proj.weight, module.out_proj.bias)}
 
     def replace(self, module: nn.Module, parts: Mapping[str, nn.Module]) -> None:
         super().replace(module, parts)
-        for name in ("in_proj_weight", "in_proj_bias", *(f"{s}_proj_weight" for s in STREAMS)):
-            setattr(module, name, None)
-
-
-def _packed(module: nn.MultiheadAttention) -> list[Linear]:
-    weights: Any = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    if module.in_proj_weight is not None:
-        weights = module.in_proj_weight.chunk(3)
-    biases = (None,) * 3 if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
-    return list(zip(weights, biases, strict=True))
+        module.in_proj_weight = module.in_proj_bias = None  # type: ignore[assignment]
 
 
 class SwappedMultiheadAttention(nn.MultiheadAttention):
@@ -178,7 +169,8 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
     def _projected(self, tokens: list[Tensor]) -> list[Tensor]:
         if hasattr(self, "q_proj"):
             return _converted_streams(self, tokens)
-        streams = (F.linear(t, *part) for t, part in zip(tokens, _packed(self), strict=True))
+        packed = split_packed(self.in_proj_weight, self.in_proj_bias)
+        streams = (F.linear(t, *part) for t, part in zip(tokens, packed.values(), strict=True))
         return [split_heads(t, self.num_heads) for t in streams]
 
     def _masks(
@@ -195,7 +187,6 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
         return split_mask(reduce(torch.add, summed) if summed else None)
 
 
-@HOSTS.register("timm")
 class _TimmHost(Host):
     """The host for timm.layers.Attention, not for subclasses, which may compute something else."""
 
@@ -208,13 +199,13 @@ class _TimmHost(Host):
         return is_timm or kind is SwappedTimmAttention
 
     def measure(self, module: nn.Module) -> HostSizes:
-        parts: Any = module
-        if unknown := sorted(set(dict(module.named_children())) - _TIMM_PARTS - {CORE}):
-            raise refusal(module, f"has {', '.join(unknown)}, which this version does not know")
-        heads, has_bias = parts.num_heads, parts.qkv.bias is not None
-        has_norms = any(not isinstance(norm, nn.Identity) for norm in (parts.q_norm, parts.k_norm))
-        sizes = parts.qkv.in_features, heads, heads, parts.head_dim
-        return HostSizes(*sizes, has_bias, may_narrow=not has_norms)
+        attention: Any = module
+        parts = {n for n, part in module.named_children() if not isinstance(part, nn.Identity)}
+        if unknown := sorted(parts - _TIMM_PARTS):
+            raise refusal(module, f"has {', '.join(unknown)}, which a swap does not keep")
+        heads, has_bias = attention.num_heads, attention.qkv.bias is not None
+        sizes = attention.qkv.in_features, heads, heads, attention.head_dim
+        return HostSizes(*sizes, has_bias, may_narrow=not parts & {"q_norm", "k_norm"})
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
         module.__class__ = SwappedTimmAttention
@@ -222,13 +213,8 @@ class _TimmHost(Host):
 
     def projections(self, module: nn.Module) -> dict[str, Linear]:
         parts: Any = module
-        biases = (None,) * 3 if parts.qkv.bias is None else parts.qkv.bias.chunk(3)
-        read = dict(zip(STREAMS, zip(parts.qkv.weight.chunk(3), biases, strict=True), strict=True))
-        # A norm or gate of the merged heads would need another width.
-        readers = (getattr(module, name, None) for name in ("norm", "gate"))
-        if all(isinstance(part, nn.Identity | None) for part in readers):
-            read["o"] = (parts.proj.weight, parts.proj.bias)
-        return read
+        packed = split_packed(parts.qkv.weight, parts.qkv.bias)
+        return packed | {"o": (parts.proj.weight, parts.proj.bias)}
 
     def replace(self, module: nn.Module, parts: Mapping[str, nn.Module]) -> None:
         super().replace(module, parts)
@@ -238,9 +224,7 @@ class _TimmHost(Host):
 class SwappedTimmAttention(nn.Module):
     """timm's Attention with another mechanism; maps (b, n, dim) to (b, n, out).
 
-    timm's forward calls torch's fused attention and cannot call a mechanism. This class therefore
-    repeats timm's forward with all optional parts: norms of queries and keys, a norm and a gate of
-    the output.
+    The forward repeats timm's, which calls torch's fused attention and cannot call a mechanism.
     """
 
     def forward(
@@ -256,10 +240,8 @@ class SwappedTimmAttention(nn.Module):
         mask, bias = (past_keys(q, k), None) if is_causal else split_mask(attn_mask)
         rate = parts.attn_drop.p
         out, _ = parts.core(q, k, v, x, mask, bias, dropout=rate, is_causal=is_causal)
-        out = merge_heads(out)
-        if (norm := getattr(self, "norm", None)) is not None:
-            out = norm(out)
-        if (gate := getattr(self, "gate", None)) is not None:
-            out = out * gate(x).sigmoid()
-        result: Tensor = parts.proj_drop(parts.proj(out))
+        result: Tensor = parts.proj_drop(parts.proj(merge_heads(out)))
         return result
+
+
+TORCH_HOSTS: Final = (_TorchHost(), _TimmHost())

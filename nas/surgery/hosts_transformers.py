@@ -21,7 +21,7 @@ from nas.compiler.kernels.attention import past_keys
 from nas.genome import STREAMS
 from nas.surgery.conversion import Linear
 from nas.surgery.core import AttentionCore, HostSizes, split_mask
-from nas.surgery.hosts import HOSTS, Host, refusal
+from nas.surgery.hosts import Host, refusal, split_packed
 
 NAME: Final = "nas"
 
@@ -44,7 +44,6 @@ class _TransformersHost(Host):
         module.register_forward_hook(_forget_inputs, always_call=True)
 
 
-@HOSTS.register("llama")
 class _LlamaHost(_TransformersHost):
     """The host for attention with four separate projections, and RoPE unless it is a ViT's."""
 
@@ -75,7 +74,6 @@ class _LlamaHost(_TransformersHost):
         )
 
 
-@HOSTS.register("gpt2")
 class _GPT2Host(_TransformersHost):
     """The host for GPT-2's attention, whose projections have transposed weights in two modules."""
 
@@ -91,9 +89,8 @@ class _GPT2Host(_TransformersHost):
 
     def projections(self, module: nn.Module) -> dict[str, Linear]:
         host: Any = module
-        weights, biases = (t.chunk(3) for t in (host.c_attn.weight.T, host.c_attn.bias))
-        read = dict(zip(STREAMS, zip(weights, biases, strict=True), strict=True))
-        return {**read, "o": (host.c_proj.weight.T, host.c_proj.bias)}
+        packed = split_packed(host.c_attn.weight.T, host.c_attn.bias)
+        return packed | {"o": (host.c_proj.weight.T, host.c_proj.bias)}
 
     def replace(self, module: nn.Module, parts: Mapping[str, nn.Module]) -> None:
         host: Any = module
@@ -173,3 +170,6 @@ def _rotated(module: nn.Module, rows: Tensor, rotation: tuple[Tensor, Tensor]) -
     file: Any = inspect.getmodule(type(module))
     result: Tensor = file.apply_rotary_pos_emb(rows, rows[:, :1], *rotation)[0]
     return result
+
+
+TRANSFORMERS_HOSTS: Final = (_LlamaHost(), _GPT2Host())

@@ -45,9 +45,8 @@ def preserving(genome: Genome) -> Genome:
     if other:
         raise GenomeError(
             f"the mechanism has {', '.join(f'{name}: {value}' for name, value in other.items())}; "
-            "expected the projections of multi-head attention (q, k and v projected and read, all "
-            "heads, concatenated) and no window, since the model keeps its own; preserve=False "
-            "converts it."
+            "expected the projections of multi-head attention and no window, since the model keeps "
+            "its own; preserve=False converts it."
         )
     if difference(genome) <= TOLERANCE:
         return genome

@@ -4,22 +4,8 @@
     nas.swap_attention(model, "gqa", preserve=False)    # other outputs, to be trained
 
 Projections, norms, rotation, cache, masks and dropout stay the model's; the computation between
-them becomes the mechanism's graph. Without ``preserve``, the fields of a genome have these effects:
-
-- graph: the graph runs on queries, keys and values that the model projected, normed and rotated.
-  The genome's RoPE is left out on queries and keys that the model rotates, and stays on values and
-  outputs.
-- window, global tokens: the window hides further keys that the model's mask allows. In causal
-  attention a window extends to the left only.
-- q_heads, kv_heads: heads of the model are pooled, so that projections and cache become smaller
-  (``nas.surgery.conversion``). The number of heads never increases.
-- has_wq, has_wk, has_wv, has_wo: if the field is false, the model's projection is dropped.
-- qk_dim: each head of queries and keys keeps its first features, in modules of torch and timm that
-  do not norm them; other models refuse the genome, since their heads have one width.
-- raw: shared, merge: sum: the genome is refused.
-
-In causal language models the genome is refused if the outputs of new tokens cannot be computed from
-the cached keys and values of earlier tokens.
+them becomes the mechanism's graph. docs/mechanisms.md describes the effect of each field of a
+genome.
 
 The names of new parameters contain ``core.`` after the name of the attention module. Load a
 checkpoint of the original model before the swap, or with ``strict=False`` after the swap.
@@ -32,7 +18,7 @@ import warnings
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import nn
@@ -44,8 +30,11 @@ from nas.store.sources import load_genome
 from nas.surgery.conversion import converted, host_shapes, new_shapes
 from nas.surgery.core import AttentionCore
 from nas.surgery.host_form import check_decodable
-from nas.surgery.hosts import CORE, HOSTS, Host
+from nas.surgery.hosts import CORE, TORCH_HOSTS, Host
+from nas.surgery.hosts_transformers import TRANSFORMERS_HOSTS
 from nas.surgery.preserving import preserving
+
+HOSTS: Final[tuple[Host, ...]] = (*TORCH_HOSTS, *TRANSFORMERS_HOSTS)
 
 
 class _Site(NamedTuple):
@@ -77,7 +66,7 @@ def swap_attention(
         preserve: whether the mechanism must equal softmax attention before training, so that the
             outputs do not change until training changes them. Parameters ``init`` are set for this
             if they must be. If False, every mechanism that the model can hold is accepted; heads,
-            projections and window then change as ``nas.surgery.swap`` describes.
+            projections and window then change.
 
     Returns:
         The names of the changed modules, in the model's order.
@@ -151,16 +140,16 @@ def load_swapped(model: nn.Module, file: str | Path) -> nn.Module:
 
 
 def _sites(model: nn.Module) -> list[_Site]:
-    hosts = [host() for host in HOSTS.values()]
     sites = [
         _Site(name, module, host)
         for name, module in model.named_modules()
-        if (host := next((h for h in hosts if h.recognises(module)), None)) is not None
+        for host in HOSTS
+        if host.recognises(module)
     ]
     if not sites:
         raise NasError(
             f"{type(model).__name__} has no attention that is known; expected a module of "
-            f"{', '.join(host.about for host in hosts)}.{HOSTS.complaints()}"
+            f"{', '.join(host.about for host in HOSTS)}."
         )
     return sites
 

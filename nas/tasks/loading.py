@@ -1,8 +1,8 @@
 """Read tasks from YAML files, whose key ``kind`` names the task family.
 
 The optional key ``for_data`` maps kinds of data to fields that replace the file's fields for these
-data. For example, a small data set needs more epochs. The key is resolved when a task is loaded, so
-the task contains only the final values. Built-in tasks are YAML files in this package.
+data; a small data set needs more epochs, for example. A loaded task contains only the final values.
+Built-in tasks are YAML files in this package.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def load_task(
         ConfigError: the file cannot be read, or a field is invalid.
     """
     path = find_task(name_or_path)
-    fields = dict(_mapping(read_document(path), str(path)))
+    fields = read_document(path)
+    family = _family(fields, str(path))
     for_data = fields.pop("for_data", None) or {}
     changes = {**(overrides or {}), **({"data": data} if data else {})}
-    family = _family(fields, str(path))
     spec = changes.get("data") or fields.get("data") or family.model_fields["data"].default
     changes = {**_fields_for(for_data, spec, family, str(path)), **changes}
     if "learning_rate" in changes:  # the file's rates surround the file's rate
@@ -53,19 +53,13 @@ def parse_task(fields: Any, where: str) -> Task:
         TaskError, ConfigError: there is no such task family, or a field is invalid; the message
             begins with ``where``.
     """
-    family = _family(_mapping(fields, where), where)
+    family = _family(fields, where)
     return parse_model({k: v for k, v in fields.items() if k != "kind"}, family, where)
 
 
 def built_in_tasks() -> list[str]:
     """Return the sorted names of the built-in tasks."""
     return sorted(path.stem for path in BUILT_IN.glob("*.yaml"))
-
-
-def _mapping(fields: Any, where: str) -> dict[str, Any]:
-    if not isinstance(fields, dict):
-        raise ConfigError(f"{where}: found {describe(fields)}; expected a mapping of keys.")
-    return fields
 
 
 def find_task(name_or_path: str) -> Path:
@@ -82,7 +76,9 @@ def find_task(name_or_path: str) -> Path:
     )
 
 
-def _family(fields: Mapping[str, Any], where: str) -> type[Task]:
+def _family(fields: Any, where: str) -> type[Task]:
+    if not isinstance(fields, dict):
+        raise ConfigError(f"{where}: found {describe(fields)}; expected a mapping of keys.")
     if "kind" not in fields:
         names = ", ".join(TASKS.names())
         raise TaskError(f"{where}: the key 'kind' is missing; expected one of {names}.")

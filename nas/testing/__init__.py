@@ -10,17 +10,8 @@ AssertionError with the broken promise, the case and the finding.
 """
 
 from nas.testing.algorithms import check_algorithm
-from nas.testing.exports import check_export
-from nas.testing.hosts import check_host
 from nas.testing.mechanisms import check_mechanism
 from nas.testing.primitives import check_primitive
 from nas.testing.tasks import check_task
 
-__all__ = [
-    "check_algorithm",
-    "check_export",
-    "check_host",
-    "check_mechanism",
-    "check_primitive",
-    "check_task",
-]
+__all__ = ["check_algorithm", "check_mechanism", "check_primitive", "check_task"]

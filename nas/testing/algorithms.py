@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
+from itertools import chain
 from typing import Any, Final
 
 from nas.common.objectives import Objective
@@ -27,19 +28,15 @@ OBJECTIVES: Final = (
     Objective("log_loss", "min", "nat", "", 0.0, 2.3, is_metric=True),
     Objective("params", "min", "count", "", 0.0, 5e4, is_metric=False),
 )
+_PRIMITIVES: Final = (
+    *("scaled_dot_product", "bilinear", "softmax", "sigmoid", "weighted_sum"),
+    *("gelu", "layer_norm"),
+)
 SPACE: Final = SearchSpace.model_validate(
     {
         "name": "small",
         "nodes": {"max": 7},
-        "primitives": {
-            "scaled_dot_product": {},
-            "bilinear": {},
-            "softmax": {},
-            "sigmoid": {},
-            "weighted_sum": {},
-            "gelu": {},
-            "layer_norm": {},
-        },
+        "primitives": {name: {} for name in _PRIMITIVES},
         "projections": {
             "has_wq": [True, False],
             "has_wk": [True, False],
@@ -111,7 +108,9 @@ def result_of(proposal: Proposal, width: int = 2) -> TrialResult:
     return TrialResult.of(proposal, [costs])
 
 
-def drive(proposer: Proposer, count: int, width: int = 2) -> list[list[Proposal]]:
+def drive(
+    proposer: Proposer, count: int, result: Callable[[Proposal], TrialResult] = result_of
+) -> list[list[Proposal]]:
     """Run a search without training, in which each result arrives only when the proposer needs it.
 
     Returns:
@@ -122,15 +121,10 @@ def drive(proposer: Proposer, count: int, width: int = 2) -> list[list[Proposal]
     results: list[TrialResult] = []
     while len(drawn) < count:
         if not proposer.may_propose(len(drawn), len(results)):
-            results.append(result_of(drawn[len(results)][-1], width))
+            results.append(result(drawn[len(results)][-1]))
             continue
         drawn.append(proposer.propose(len(drawn), results))
     return drawn
-
-
-def new_proposals(drawn: Sequence[Sequence[Proposal]]) -> list[Proposal]:
-    """Return those attempts, of ``drive``'s, whose mechanism was not proposed before."""
-    return [p for attempts in drawn for p in attempts if p.is_new]
 
 
 @lru_cache(maxsize=32)
@@ -139,20 +133,25 @@ def driven(name: str, lag: int | None = None) -> list[list[Proposal]]:
     return drive(proposer_of(name, lag=lag), COUNT)
 
 
-def ends_each_proposal_with_a_new_mechanism(name: str) -> None:
-    """The last attempt of every proposal is a mechanism that was not proposed before."""
-    for lag in LAGS:
-        drawn = driven(name, lag)
-        are_new = all(attempts[-1].is_new for attempts in drawn)
-        require(are_new, f"a proposal is not new with lag {lag}")
-        keys = {p.key for p in new_proposals(drawn)}
-        require(len(keys) == COUNT, f"a mechanism is proposed twice with lag {lag}")
+def proposes_new_mechanisms(name: str) -> None:
+    """Each proposal ends with a new mechanism: if trainings fail, and with one or four objectives.
+
+    The last attempt of a proposal is a mechanism that was not proposed before.
+    """
+    searches = {f"lag {lag}": driven(name, lag) for lag in LAGS}
+    searches["failed trainings"] = drive(proposer_of(name), 25, lambda p: TrialResult.of(p, None))
+    for width in (1, 4):
+        proposer = proposer_of(name, objectives=OBJECTIVES[:width])
+        searches[f"{width} objectives"] = drive(proposer, 25, partial(result_of, width=width))
+    for search, drawn in searches.items():
+        keys = {attempts[-1].key for attempts in drawn if attempts[-1].is_new}
+        require(len(keys) == len(drawn), f"with {search}, {len(keys)} of {len(drawn)} are new")
 
 
 def proposes_legal_genomes(name: str) -> None:
     """The algorithm's proposals are legal, and lie in the search space."""
     policy = load_policy(SPACE.policy)
-    for proposal in new_proposals(driven(name)):
+    for proposal in chain.from_iterable(driven(name)):
         for violation in validate(proposal.genome, policy):
             raise AssertionError(f"{proposal.formula}: {violation.message}")
         outside = proposal.operator != "mechanism" and SPACE.excludes(proposal.genome)
@@ -182,29 +181,9 @@ def resumes_from_any_point(name: str) -> None:
             require(same, f"proposals differ from number {begin} on with lag {lag}")
 
 
-def survives_failures(name: str) -> None:
-    """The algorithm proposes new mechanisms even if all trainings fail."""
-    proposer = proposer_of(name)
-    results: list[TrialResult] = []
-    for number in range(25):
-        last = proposer.propose(number, results[: number - number % 10])[-1]
-        require(last.is_new, f"proposal {number} is not new")
-        results.append(TrialResult.of(last, None))
-
-
-def takes_any_number_of_objectives(name: str) -> None:
-    """The algorithm searches with one objective and with four objectives."""
-    for width in (1, 4):
-        proposer = proposer_of(name, objectives=OBJECTIVES[:width])
-        count = len(new_proposals(drive(proposer, 25, width)))
-        require(count == 25, f"{count} of 25 mechanisms are new with {width} objectives")
-
-
 PROMISES: Final[tuple[Promise, ...]] = (
-    ends_each_proposal_with_a_new_mechanism,
+    proposes_new_mechanisms,
     proposes_legal_genomes,
     follows_its_seed,
     resumes_from_any_point,
-    survives_failures,
-    takes_any_number_of_objectives,
 )

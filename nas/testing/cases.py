@@ -1,16 +1,15 @@
 """Test cases of primitives, with modules of random weights, random inputs, and masks.
 
 A case is a primitive with a value for each of its parameters. The cases of a primitive cover every
-value of a choice or flag, and the default, the lowest and the second lowest value of an integer. If
-the primitive excludes a combination of values, the nearest allowed combination replaces it.
+value of a choice or flag, and the default, the lowest and the second lowest value of an integer.
 """
 
 from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from nas.genome.primitives import Sizes
 from nas.genome.primitives.base import Kind, Port, Primitive, Signature
 from nas.genome.primitives.domains import Choice, Domain, Flag, Integer
+from nas.testing.promises import gradients
 
 BATCH: Final = 2
 SIZES: Final = Sizes(dim=24, heads=4, width=6, tokens=9)
@@ -42,18 +42,16 @@ class Case:
 
 def cases(primitive: Primitive) -> list[Case]:
     """Return the cases of a primitive, beginning with the default parameters."""
-    combinations = [primitive.defaults()]
-    domains = {name: _values(name, domain) for name, domain in primitive.parameters.items()}
-    for name, value in ((name, v) for name, values in domains.items() for v in values):
-        others = [other for other in reversed(domains) if other != name]
-        for rest in itertools.product(*(domains[other] for other in others)):
-            params = {name: value} | dict(zip(others, rest, strict=True))
-            params = {key: params[key] for key in domains}
-            if _is_allowed(primitive, params):
-                if params not in combinations:
-                    combinations.append(params)
-                break
-    return [Case(primitive, params, s) for params in combinations for s in primitive.signatures]
+    domains = primitive.parameters
+    chosen: list[dict[str, Any]] = []
+    covered: set[tuple[str, Any]] = set()
+    for values in itertools.product(*(_values(*item) for item in domains.items())):
+        params = dict(zip(domains, values, strict=True))
+        is_new = not chosen or not covered.issuperset(params.items())
+        if is_new and _is_allowed(primitive, params):
+            chosen.append(params)
+            covered.update(params.items())
+    return [Case(primitive, params, s) for params in chosen for s in primitive.signatures]
 
 
 def _values(name: str, domain: Domain) -> tuple[Any, ...]:
@@ -81,15 +79,8 @@ def build(case: Case, sizes: Sizes = SIZES, *, randomised: bool = True) -> nn.Mo
 
     If ``randomised``, its parameters have noise, since zero weights could hide errors.
     """
-    available = {
-        "dim": sizes.dim,
-        "heads": sizes.heads,
-        "width": sizes.width,
-        "bias": True,
-        "head_width": sizes.width,
-        "rank": sizes.width,
-        "filtered": True,
-    }
+    available = asdict(sizes) | {"bias": True, "filtered": True}
+    available |= dict.fromkeys(("head_width", "rank"), sizes.width)
     torch.manual_seed(3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about initialisations that never train
@@ -108,22 +99,12 @@ def build(case: Case, sizes: Sizes = SIZES, *, randomised: bool = True) -> nn.Mo
 class Inputs:
     """Inputs of a call of a primitive.
 
-    ``x`` is the input of the attention block, (batch, tokens, dim); ``mask`` is boolean, True where
-    attention is allowed.
+    ``tensors`` are the operands and the input of the attention block, (batch, tokens, dim);
+    ``mask`` is boolean, True where attention is allowed.
     """
 
-    operands: list[Tensor]
-    x: Tensor
+    tensors: list[Tensor]
     mask: Tensor | None
-
-    def tensors(self) -> list[Tensor]:
-        """Return the operands and ``x``."""
-        return [*self.operands, self.x]
-
-    def with_tensors(self, tensors: Iterable[Tensor]) -> Inputs:
-        """Return inputs with other tensors, in the order of ``tensors()``."""
-        *operands, x = tensors
-        return Inputs(operands, x, self.mask)
 
 
 def draw(signature: Signature, sizes: Sizes = SIZES, mask: Tensor | None = None) -> Inputs:
@@ -143,7 +124,7 @@ def draw(signature: Signature, sizes: Sizes = SIZES, mask: Tensor | None = None)
         if port.kind.is_gates:
             tensor = -tensor.abs().cumsum(dim=2)
         operands.append(tensor)
-    return Inputs(operands, normal(BATCH, n, sizes.dim), mask)
+    return Inputs([*operands, normal(BATCH, n, sizes.dim)], mask)
 
 
 def features(kind: Kind, sizes: Sizes = SIZES) -> int:
@@ -164,7 +145,7 @@ def call(
         is_by_query = port.is_query or (port.kind.is_paired and port.name not in unread)
         return is_by_query or not is_paired
 
-    pairs = ((inputs.operands[slot], port) for slot, port in case.signature.arguments())
+    pairs = ((inputs.tensors[slot], port) for slot, port in case.signature.arguments())
     operands = [tensor[:, :, part] if is_cut(port) else tensor for tensor, port in pairs]
     result: Tensor = module(*operands, **extras(case, inputs, part), **options)
     return result
@@ -173,30 +154,23 @@ def call(
 def extras(case: Case, inputs: Inputs, part: slice = slice(None)) -> dict[str, Any]:
     """Return the arguments, by name, that ``forward`` takes after the operands."""
     mask = inputs.mask if inputs.mask is None else inputs.mask[..., part, :]
-    available = {"x": inputs.x[:, part], "mask": mask}
+    available = {"x": inputs.tensors[-1][:, part], "mask": mask}
     return {name: available[name] for name in case.primitive.extras}
 
 
 def backward(
     module: nn.Module, case: Case, inputs: Inputs, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the output, and the gradients of a weighted sum of its finite numbers.
+    """Return the output, and the gradients of the inputs and parameters by name.
 
-    The gradients are those of the operands, ``x`` and the parameters that the output depends on, by
-    name. ``dtype`` is a type for autocast.
+    ``dtype`` is a type for autocast.
     """
-    leaves = [t.detach().clone().requires_grad_() for t in inputs.tensors()]
+    leaves = [t.detach().clone().requires_grad_() for t in inputs.tensors]
     names = [*(port.name for port in case.signature.inputs), "x"]
     tensors = dict(zip(names, leaves, strict=True)) | dict(module.named_parameters())
     with torch.autocast("cpu", dtype, enabled=dtype is not None):
-        result = call(module, case, inputs.with_tensors(leaves))
-    if not result.requires_grad:
-        return result, {}
-    finite = torch.where(torch.isfinite(result), result, 0.0).double()
-    above = torch.linspace(-1.0, 1.0, finite.numel(), dtype=finite.dtype).view_as(finite)
-    gradients = torch.autograd.grad((finite * above).sum(), [*tensors.values()], allow_unused=True)
-    pairs = zip(tensors, gradients, strict=True)
-    return result.detach(), {name: gradient for name, gradient in pairs if gradient is not None}
+        result = call(module, case, Inputs(leaves, inputs.mask))
+    return result.detach(), dict(zip(tensors, gradients(result, tensors.values()), strict=True))
 
 
 def causal(n: int = SIZES.tokens) -> Tensor:

@@ -8,7 +8,7 @@ stop it after any report.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -17,10 +17,9 @@ from torch import Tensor, nn
 
 from nas.common.captures import CudaGraphs
 from nas.training import Report
-from nas.training.cuda_graphs import STEPS_AHEAD, Steps, wait_on
 from nas.training.hardware import Meter, resolve_precision
 from nas.training.optimizers import ScheduledOptimizer
-from nas.training.steps import EvalStep, TrainStep
+from nas.training.steps import Diverged, Steps, TrainStep, mixed
 
 if TYPE_CHECKING:
     from nas.tasks import Data, Examples, ModelTask, Side
@@ -29,6 +28,8 @@ EVAL_BATCH: Final = 128
 """Batch size of evaluations on a CPU; larger batches do not fit into its second-level cache."""
 EVAL_PAIRS: Final = 2**25
 """Pairs of query and key, in all heads, of a batch of evaluations on a GPU."""
+STEPS_AHEAD: Final = 64
+"""Steps that Python may launch before it waits for the GPU and checks the time limit again."""
 MAX_PREPARED: Final = 16
 """Number of prepared data splits that a process caches, two for each model of a task."""
 
@@ -58,22 +59,21 @@ class TrainingLoop:
     ) -> None:
         self._task, self._data, self._meter, self._time_limit = task, data, meter, time_limit
         self._device = device = meter.device
-        precision = resolve_precision(task.precision, device, task.width)
-        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-        train, held_out = (
+        self._precision = resolve_precision(task.precision, device, task.width)
+        dtype = torch.bfloat16 if self._precision == "bfloat16" else torch.float32
+        train, self._held_out = (
             prepared(task, data, side, device, dtype) for side in ("train", "validation")
         )
         self._model = model.to(device)
         num_steps = task.epochs * math.ceil(task.epoch_size(data) / task.batch_size)
         optimizer = ScheduledOptimizer(model, task, num_steps)
-        self._train_step = TrainStep(model, task, train, precision, device, optimizer)
-        self._eval_step = EvalStep(model, task, held_out, precision, device)
-        self._train_steps = Steps(self._train_step, task.batch_size, graphs)
+        self._train_step = TrainStep(model, task, train, self._precision, device, optimizer)
+        self._steps = Steps(self._train_step, task.batch_size, graphs)
 
     @property
     def execution(self) -> str:
         """How the training steps ran, see ``Steps``."""
-        return self._train_steps.execution
+        return self._steps.execution
 
     def reports(self, order_seed: int) -> Iterator[Report]:
         """Train for the task's number of epochs, and yield a report after each epoch.
@@ -86,22 +86,35 @@ class TrainingLoop:
         rng = torch.Generator().manual_seed(order_seed)
         for epoch in range(1, task.epochs + 1):
             self._model.train()
-            self._repeat(self._train_steps, task.order(data, epoch, rng), task.batch_size)
+            for chosen in self._batches(task.order(data, epoch, rng), task.batch_size):
+                self._steps(chosen)
             loss = self._train_step.mean_loss()
-            self._model.eval()
-            held_out = torch.arange(task.num_eval_examples(data, epoch))
-            # In eager mode, because an epoch evaluates few batches.
-            self._repeat(self._eval_step, held_out, _eval_batch(task, self._device))
-            yield Report(epoch, loss, self._eval_step.metrics(), self._meter.core_seconds)
+            metrics = self._evaluate(task.num_eval_examples(data, epoch))
+            yield Report(epoch, loss, metrics, self._meter.core_seconds)
 
-    def _repeat(self, step: Callable[[Tensor], None], chosen: Tensor, size: int) -> None:
-        """Run a step on batches of the examples ``chosen``; raise TimeIsUp at the time limit."""
+    @torch.no_grad()
+    def _evaluate(self, count: int) -> dict[str, float]:
+        """Return the metrics on the first ``count`` validation examples."""
+        task, device = self._task, self._device
+        totals = torch.zeros(task.num_tallies, dtype=torch.float64, device=device)
+        self._model.eval()
+        for chosen in self._batches(torch.arange(count), _eval_batch(task, device)):
+            with mixed(device, self._precision):
+                totals += task.tally(self._model, self._held_out.batch(chosen))
+        metrics = task.score(totals.tolist())
+        for name, value in metrics.items():
+            if not math.isfinite(value):
+                raise Diverged(f"on validation examples, {name} is {value}")
+        return metrics
+
+    def _batches(self, chosen: Tensor, size: int) -> Iterator[Tensor]:
+        """Yield the batches of the examples ``chosen``; raise TimeIsUp at the time limit."""
         for number, batch in enumerate(torch.split(chosen.to(self._device), size), 1):
             if self._time_limit is not None and self._meter.elapsed > self._time_limit:
                 raise TimeIsUp(f"stopped after its time limit of {self._time_limit:g} s")
-            step(batch)
-            if number % STEPS_AHEAD == 0:
-                wait_on(self._device)
+            yield batch
+            if number % STEPS_AHEAD == 0 and self._device.type == "cuda":
+                _wait(self._device)
 
 
 def _eval_batch(task: ModelTask, device: torch.device) -> int:
@@ -117,3 +130,10 @@ def prepared(
 ) -> Examples:
     """Return the examples of a data split on a device, cached for later candidates."""
     return task.examples(data, side, device, dtype)
+
+
+def _wait(device: torch.device) -> None:
+    """Wait for a GPU to finish all launched operations, without keeping a core busy."""
+    end = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+    end.record(torch.cuda.current_stream(device))
+    end.synchronize()

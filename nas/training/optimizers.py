@@ -7,8 +7,7 @@
 its first and second moments, which start at zero. The weight decay d is the task's
 ``weight_decay``; if the task's ``decay`` is ``matrices``, d is zero for vectors. c is the task's
 ``beta2``. The one-cycle schedule (Smith & Topin 2018) first raises and then lowers the learning
-rate r, and changes the momentum b in the opposite direction. The schedule ``warmdown`` raises the
-rate during the first twentieth of the steps, and lowers it linearly to zero during the last 40 %.
+rate r, and changes the momentum b in the opposite direction.
 
 With ``optimizer: muon``, Muon trains the matrices of linear maps in the layers: their momentum is
 replaced by a nearly orthogonal matrix, whose scale .2 sqrt(max(rows, columns)) gives steps as large
@@ -39,19 +38,13 @@ EPSILON: Final = 1e-8
 WARM_UP: Final = 0.3  # fraction of steps before the peak; these are the defaults of OneCycleLR
 MOMENTA: Final = (0.95, 0.85)  # at both ends of the schedule, and at the peak
 START_DIVISOR, END_DIVISOR = 25.0, 1e4  # first rate = peak / 25; last rate = first / 1e4
-RISE, FALL = 0.05, 0.4  # fractions of the steps of warmdown
+RISE, FALL = 0.05, 0.4  # fractions of the steps in which warmdown raises the rate, and lowers it
 MUON_MOMENTUM: Final = 0.95
 NEWTON_SCHULZ: Final = (3.4445, -4.7750, 2.0315)  # of Jordan et al., for five iterations
 
 
 class ScheduledOptimizer:
-    """A task's optimiser, with the learning rate and momentum of the task's schedule.
-
-    Args:
-        model: the model to train, already on its device.
-        task: defines the optimiser, its hyperparameters and the schedule.
-        steps: number of steps of the whole training.
-    """
+    """A task's optimiser for ``steps`` steps of a model, which is already on its device."""
 
     def __init__(self, model: nn.Module, task: ModelTask, steps: int) -> None:
         self._task, self._steps, self._count = task, steps, 0
@@ -89,12 +82,7 @@ class ScheduledOptimizer:
             weights, gradients, first, second, counts = map(list, zip(*rows, strict=True))
             torch._foreach_add_(counts, 1)
             torch._fused_adamw_(
-                weights,
-                gradients,
-                first,
-                second,
-                [],
-                counts,
+                *(weights, gradients, first, second, [], counts),
                 lr=rate,
                 beta1=momentum,
                 beta2=self._task.beta2,

@@ -1,22 +1,43 @@
-"""The two repeated steps of a training: a training step, and an evaluation step on a batch.
+"""Training steps, which run eagerly or as a CUDA graph that replays all operations in one call.
 
-Sums of losses and metrics stay in tensors on the device, so that Python waits for them only at
-the end of an epoch.
+A training step of a small model has some hundred operations. The GPU runs each of them in less time
+than Python needs to launch it. A CUDA graph launches all operations at once. A graph is captured
+while a step runs: it contains the GPU's operations but no Python code. A replay uses the same
+addresses of tensors and the same Python numbers as the captured step. Therefore:
+
+- the indices of a batch lie in one tensor, into which the next indices are copied before a replay;
+- dropout and augmentation draw from the device's generator, which torch advances at each replay;
+- sums of losses stay in tensors on the device, for which Python waits at the end of an epoch;
+- the optimiser's step, in which the learning rate changes, runs outside of the graph;
+- a few warm-up steps on a copy of the model load and choose kernels before the capture;
+- a batch that is smaller than the captured batch runs eagerly. There is at most one in an epoch; a
+  second capture, with its warm-ups, would take longer than a few such batches.
+
+A step cannot be captured if it waits for a result or keeps state in Python. Such a step always runs
+eagerly, with the same results, and the reason is recorded.
+https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 """
 
 from __future__ import annotations
 
+import copy
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, nn
 
+from nas.common.captures import CudaGraphs
+from nas.common.text import first_line
 from nas.training.optimizers import ScheduledOptimizer
 
 if TYPE_CHECKING:
     from nas.tasks import Examples, ModelTask
+
+MAX_REASON: Final = 200  # characters of an error
+PLAIN: Final = (bool, int, float, str, type(None))
 
 
 class Diverged(Exception):  # noqa: N818 - an outcome, not a fault
@@ -38,7 +59,7 @@ class TrainStep:
     optimizer: ScheduledOptimizer
 
     def __post_init__(self) -> None:
-        # The sum of losses and the number of targets, in a tensor that a CUDA graph can update.
+        # The sum of losses and the number of targets.
         self.totals = torch.zeros(2, dtype=torch.float64, device=self.device)
         self.checks_loss = self.device.type == "cpu"
 
@@ -72,36 +93,6 @@ class TrainStep:
         return float(total / targets)
 
 
-@dataclass
-class EvalStep:
-    """An evaluation step: a call adds the results of ``task.tally`` to ``totals``."""
-
-    model: nn.Module
-    task: ModelTask
-    examples: Examples
-    precision: str
-    device: torch.device
-
-    def __post_init__(self) -> None:
-        shape = self.task.num_tallies
-        self.totals = torch.zeros(shape, dtype=torch.float64, device=self.device)
-
-    @torch.no_grad()
-    def __call__(self, chosen: Tensor) -> None:
-        """Add the sums over the examples ``chosen``, indices (b,)."""
-        with mixed(self.device, self.precision):
-            self.totals += self.task.tally(self.model, self.examples.batch(chosen))
-
-    def metrics(self) -> dict[str, float]:
-        """Return the metrics since the last call; raise Diverged if one is not finite."""
-        metrics = self.task.score(self.totals.tolist())
-        self.totals.zero_()
-        for name, value in metrics.items():
-            if not math.isfinite(value):
-                raise Diverged(f"on validation examples, {name} is {value}")
-        return metrics
-
-
 def mixed(device: torch.device, precision: str) -> torch.autocast:
     """Return a context for mixed precision if ``precision`` is bfloat16, else without effect."""
     # A graph must not cache casts of weights, which change from step to step.
@@ -113,3 +104,84 @@ def mixed(device: torch.device, precision: str) -> torch.autocast:
 def _check_finite(loss: float) -> None:
     if not math.isfinite(loss):
         raise Diverged(f"the training loss is {loss}")
+
+
+def graphs_on(device: torch.device) -> CudaGraphs | None:
+    """Return what captures steps on ``device`` as CUDA graphs; None for a processor."""
+    return CudaGraphs(device) if device.type == "cuda" else None
+
+
+class Steps:
+    """A training step that is repeated, as a CUDA graph if possible.
+
+    The graph is captured when the first whole batch, of ``size`` examples, is run. ``execution``
+    says how the steps run: "cuda graph", "cpu, eager", or "cuda, eager" with the reason why there
+    is no graph.
+
+    Args:
+        graphs: captures the step; None runs each step eagerly.
+    """
+
+    def __init__(self, work: TrainStep, size: int, graphs: CudaGraphs | None) -> None:
+        self.work, self.size, self._graphs = work, size, graphs
+        self._replay: Callable[[], None] | None = None
+        self._chosen: Tensor | None = None
+        self._gradients: list[tuple[Tensor, Tensor | None]] = []
+        self.execution = f"{work.device.type}, eager" + (": no whole batch" if graphs else "")
+
+    def __call__(self, chosen: Tensor) -> None:
+        """Run one step on the examples ``chosen``, indices (b,)."""
+        is_whole = len(chosen) == self.size
+        if self._graphs is not None and is_whole and self._chosen is None:
+            self._capture(chosen, self._graphs)
+        if is_whole and self._replay is not None and self._chosen is not None:
+            self._chosen.copy_(chosen)
+            self._replay()
+            for weight, gradient in self._gradients:  # an eager step binds other tensors
+                weight.grad = gradient
+        else:
+            self.work(chosen)
+        self.work.finish()
+
+    def _capture(self, chosen: Tensor, graphs: CudaGraphs) -> None:
+        """Capture the step as a CUDA graph, or record why the capture failed.
+
+        Neither the weights nor the random generators change.
+        """
+        work, static = self.work, chosen.clone()
+        self._chosen = static
+        with torch.random.fork_rng([work.device] if work.device.type == "cuda" else []):
+            try:
+                tried = replace(work, model=copy.deepcopy(work.model))
+                before = _python_state(tried.model)
+                graphs.warm_up(lambda: tried(static))
+                if replaced := _replaced(before, _python_state(tried.model)):
+                    raise RuntimeError(f"a step replaces {', '.join(replaced)}")
+                self._replay = graphs.capture(lambda: work(static))
+                self._gradients = [(w, w.grad) for w in work.model.parameters()]
+                self.execution = "cuda graph"
+            except Exception as last:  # an error of the work itself is raised again in eager mode
+                error: BaseException = last
+                while error.__context__ is not None:
+                    error = error.__context__
+                reason = f"{type(error).__name__}: {first_line(error)}"[:MAX_REASON]
+                self.execution = f"{work.device.type}, eager: capture failed ({reason})"
+
+
+def _python_state(model: nn.Module) -> dict[str, Any]:
+    return {
+        f"{name}.{key}".lstrip("."): value
+        for name, module in model.named_modules()
+        for key, value in (vars(module) | module._buffers).items()
+    }
+
+
+def _replaced(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Return the names of the values that a step changed, as a replay of its graph would not."""
+
+    def is_same(old: Any, new: Any) -> bool:
+        return old is new or (isinstance(new, PLAIN) and type(old) is type(new) and old == new)
+
+    return sorted(
+        name for name in before | after if not is_same(before.get(name, ...), after.get(name, ...))
+    )

@@ -16,7 +16,7 @@ from nas.common.text import first_line
 from nas.costs.timing.measuring import measured_ms
 from nas.genome import ModelSizes
 from nas.tasks.layers import seeded
-from nas.training.candidate import TOLERANCE, Constant, Leak, probe
+from nas.training.dependence import TOLERANCE_32, Constant, Leak, probe
 from nas.training.user_attention import UserAttention, load_class
 from nas.training.user_module import UserModule
 from nas.training.user_process import ProcessEnded, call_in_process
@@ -182,7 +182,7 @@ def _check_padding(module: UserModule, block: UserAttention, sizes: ModelSizes) 
     padding[0, -1] = True
     changed = torch.where(padding[..., None], torch.randn_like(x), x)
     out, other = (block(tokens, key_padding_mask=padding) for tokens in (x, changed))
-    if (out - other)[~padding].abs().max() > TOLERANCE * out.abs().max():
+    if (out - other)[~padding].abs().max() > TOLERANCE_32 * out.abs().max():
         raise ConfigError(
             f"{module}: the output for a token depends on padding, which the mask hides."
         )

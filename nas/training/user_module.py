@@ -74,9 +74,6 @@ def read_user_module(source: str) -> UserModule:
     try:
         text = read_regular(Path(path), _LARGEST_FILE).decode()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(
-            f"{source}: {path} cannot be read ({reason}); expected a Python file with a class "
-            f"{class_name}."
-        ) from None
+        reason = getattr(error, "strerror", error)
+        raise ConfigError(f"{source}: {path} cannot be read ({reason}).") from None
     return UserModule(path, class_name, text)

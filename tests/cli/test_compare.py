@@ -11,6 +11,7 @@ import pytest
 from nas.common.errors import RunError
 from nas.evaluation.local import LocalEvaluator
 from nas.store import appending, open_run
+from nas.store.appending import RunRecord
 from tests.cli.conftest import LOCAL
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +50,7 @@ def at_sequences(at_tasks: Path) -> Path:
 def test_evaluate_trains_each_mechanism_under_each_task_once(nas: Any) -> None:
     command = (
         *("evaluate", "mha", "uniform", "patterns_and_messages", "--seeds", 2, *LOCAL),
-        *("--tasks", "induction.yaml,copying.yaml", "--record", "record.jsonl"),
+        *("--tasks", "induction.yaml,copying.yaml", "--record", "record.sqlite"),
     )
     first = nas(*command, "--json")
     assert first.status == 0, first.err
@@ -60,11 +61,13 @@ def test_evaluate_trains_each_mechanism_under_each_task_once(nas: Any) -> None:
     assert len(mha["parts"]["tiny-copying"]["values"]) == 2
     lead = uniform["parts"]["tiny-induction"]["difference"]
     assert lead["verdict"] in {"better", "worse", "undecided"}
-    recorded = Path("record.jsonl").read_text()
+    with RunRecord([], "record.sqlite") as record:
+        recorded = record.trainings("evaluate")
     again = nas(*command)
     assert "accuracy % (higher is better); tiny-induction, tiny-copying" in again.out
     assert "[12/12]" in again.err
-    assert Path("record.jsonl").read_text() == recorded
+    with RunRecord([], "record.sqlite") as record:
+        assert record.trainings("evaluate") == recorded
     assert json.loads(nas(*command, "--json").out) == answer
 
 

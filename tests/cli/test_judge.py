@@ -10,6 +10,7 @@ import pytest
 
 from nas.api import judging
 from nas.common import sequential
+from nas.store.appending import RunRecord
 from tests.cli.conftest import LOCAL
 
 UNIFORM = ("judge", "uniform", "--task", "tiny.yaml", *LOCAL)
@@ -34,7 +35,7 @@ def parts(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_judgement_stops_at_its_budget_and_continues_from_its_record(nas: Any) -> None:
-    command = (*UNIFORM, "--record", "record.jsonl", "--json")
+    command = (*UNIFORM, "--record", "record.sqlite", "--json")
     first = nas(*command, "--pairs", 2)
     assert first.status == 0, first.err
     answer = json.loads(first.out)
@@ -45,7 +46,8 @@ def test_judgement_stops_at_its_budget_and_continues_from_its_record(nas: Any) -
     longer = json.loads(nas(*command, "--pairs", 3).out)
     mha, uniform = parts(longer)
     assert uniform["values"][:2] == parts(answer)[1]["values"]
-    assert len(Path("record.jsonl").read_text().splitlines()) == 6
+    with RunRecord([], "record.sqlite") as record:
+        assert len(record.trainings("evaluate")) == 6
     gains = [a - b for a, b in zip(uniform["values"], mha["values"], strict=True)]
     assert longer["difference"]["mean"] == pytest.approx(sum(gains) / 3)
 
@@ -82,7 +84,7 @@ def test_record_counts_mechanisms_and_is_full_in_the_end(
     nas: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judging, "PLACES", 2)
-    judge = ("--task", "tiny.yaml", "--pairs", 1, "--record", "r.jsonl", "--json", *LOCAL)
+    judge = ("--task", "tiny.yaml", "--pairs", 1, "--record", "r.sqlite", "--json", *LOCAL)
     places = [
         json.loads(nas("judge", name, *judge).out)["place"]
         for name in ("uniform", "gqa:kv_heads=one", "uniform")
@@ -90,7 +92,7 @@ def test_record_counts_mechanisms_and_is_full_in_the_end(
     assert places == [1, 2, 1]
     full = nas("judge", "patterns_and_messages", *judge)
     assert full.status == 2
-    assert "r.jsonl: holds trainings of 2 other mechanisms" in full.err
+    assert "r.sqlite: holds trainings of 2 other mechanisms" in full.err
 
 
 @pytest.mark.parametrize(

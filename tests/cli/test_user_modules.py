@@ -154,10 +154,6 @@ def test_exported_file_trains_like_its_genome(nas: Any) -> None:
     for name in ("macs", "params"):
         assert module["costs"][name] == genome["costs"][name], name
     assert "kv_cache_bytes_per_token" not in module["costs"]
-    lines = [json.loads(line) for line in Path("record").read_text().splitlines()]
-    recorded = [line["module"] for line in lines if "module" in line]
-    digest = trained[sources[1], 0]["id"]
-    assert recorded == 2 * [{"file": "mha.py", "class": "Attention", "digest": digest}]
     assert nas(*command, "--record", "record").out == result.out
 
 
@@ -177,6 +173,55 @@ def test_masks_are_passed_and_what_sees_later_tokens_is_left_out(nas: Any) -> No
     alone = nas("evaluate", "mine.py:Heedless", "--tasks", "causal.yaml", "--seeds", 1, *LOCAL)
     assert alone.status == 2
     assert "depends on later tokens" in alone.err
+
+
+LATE = """
+import torch
+from torch import nn
+
+
+class Late(nn.Module):
+    count = 0
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.linear, self.layer = nn.Linear(dim, dim), Late.count
+        Late.count += 1
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training and x.dtype is torch.float32:
+            self.steps += 1
+        seen = x.cumsum(1) / torch.arange(1, x.shape[1] + 1, dtype=x.dtype)[:, None]
+        later = x.mean(dim=1, keepdim=True) * (self.steps > 2) * self.where()
+        return self.linear(seen + later)
+
+
+class AfterSteps(Late):
+    def where(self):
+        return 1.0
+
+
+class SecondLayer(Late):
+    def where(self):
+        return float(self.layer % 2)
+
+
+class BehindGate(Late):
+    def where(self):
+        return 1e-9
+"""
+
+
+@pytest.mark.usefixtures("at_modules")
+@pytest.mark.parametrize("name", ["AfterSteps", "SecondLayer", "BehindGate"])
+def test_leaks_that_begin_in_training_are_no_judgement(nas: Any, name: str) -> None:
+    Path("late.py").write_text(LATE)
+    task = Path("causal.yaml").read_text().replace("depth: 1", "depth: 2").replace("16", "64")
+    Path("two.yaml").write_text(task.replace("name: causal", "name: two"))
+    result = nas("judge", f"late.py:{name}", "--task", "two.yaml", "--pairs", 2, *LOCAL)
+    assert result.status == 2
+    assert f"late.py:{name}: the output for a token depends on later tokens" in result.err
 
 
 @pytest.mark.slow
@@ -234,7 +279,7 @@ def test_unusable_module_is_one_sentence(nas: Any, case: str) -> None:
 def test_missing_file_and_cost_of_an_unusable_one(nas: Any) -> None:
     missing = nas("evaluate", "missing.py:Bad", "--tasks", "tiny.yaml", *LOCAL)
     assert missing.status == 2
-    assert "missing.py cannot be read (there is no such file); expected a" in missing.err
+    assert "missing.py cannot be read (there is no such file)." in missing.err
     Path("bad.py").write_text(TEMPLATE.format(**PARTS | {"forward": "return 1"}))
     cost = nas("cost", "bad.py:Bad", "--dim", 16, "--heads", 2, "--tokens", 17)
     assert (cost.status, cost.err.count("\n")) == (2, 1)

@@ -12,10 +12,9 @@ from nas.exporting import EXPORTS
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives.base import REGISTRY
 from nas.searching.algorithm import ALGORITHMS
-from nas.surgery.hosts import HOSTS
 from nas.tasks import TASKS
 
-REGISTRIES = (REGISTRY, MECHANISMS, COSTS, EXPORTS, ALGORITHMS, HOSTS, TASKS)
+REGISTRIES = (REGISTRY, MECHANISMS, COSTS, EXPORTS, ALGORITHMS, TASKS)
 
 
 @pytest.fixture

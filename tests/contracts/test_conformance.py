@@ -16,13 +16,7 @@ from nas.genome import ModelSizes
 from nas.genome.primitives import Role
 from nas.genome.primitives.base import REGISTRY, primitive
 from nas.genome.primitives.masks import drop_padding
-from nas.surgery import swap_attention
-from nas.surgery.core import AttentionCore
-from nas.testing import (
-    check_host,
-    check_mechanism,
-    check_primitive,
-)
+from nas.testing import check_mechanism, check_primitive
 from nas.testing.promises import keep
 from nas.testing.tasks import MODEL_PROMISES, loads_the_same_data
 from tests.contracts.test_plugins import TINY
@@ -61,10 +55,9 @@ class Wrong(torch.autograd.Function):
     ("rule", "declared", "said"),
     [
         (lambda q, k: (q @ k.mT)[..., :-1], {}, r"the shape is \(2, 4, 9, 8\); expected"),
-        (lambda q, k: Wrong.apply(q @ k.mT), {}, "gradient of query is wrong: Jacobian"),
+        (lambda q, k: Wrong.apply(q @ k.mT), {}, "Jacobian mismatch .* with respect to input 0"),
         (lambda q, k: q @ (k + k.mean(2, True)).mT, {}, "a hidden key changes the result at token"),
         (lambda q, k: q @ k.mT, {"is_causal_safe": lambda p: False}, "later tokens, and sees none"),
-        (lambda q, k: q @ k.mT, {"source": ""}, "its source is empty"),
         (lambda q, k: q @ k.mT + torch.rand(()), {}, "differs; expected random|Jacobian|hidden"),
     ],
 )
@@ -95,7 +88,7 @@ class Blind(Summed):
     ("module", "said"),
     [
         (Blind, "hides the first two of 9 tokens .* token 2 by .* give forward an argument"),
-        (Summed, "for tokens 1 to 3 only differs .* set needs_all_tokens = True"),
+        (Summed, "for tokens 1 to 3 only .needs_all_tokens = True"),
     ],
 )
 def test_kit_detects_an_ignored_mask_or_a_hidden_dependence(module: Any, said: str) -> None:
@@ -107,7 +100,6 @@ def test_kit_detects_an_ignored_mask_or_a_hidden_dependence(module: Any, said: s
 @pytest.mark.parametrize(
     ("module", "signature", "declared", "said"),
     [
-        (nn.Identity, NORMALISER, {"notation": "t·{score}"}, "notation has"),
         (nn.Identity, "scores -> scores", {"notation": "t"}, "expected 'operands -> result'"),
         (Score, NORMALISER, {"notation": "t"}, "has no argument mask; expected mask=None, and"),
     ],
@@ -155,22 +147,3 @@ def test_kit_detects_a_broken_task(changes: dict[str, Any], said: str) -> None:
     task = broken(name="tiny", **TINY)
     with pytest.raises(AssertionError, match=f"(?si)^it breaks a promise .*{said}"):
         keep("it", [loads_the_same_data, *MODEL_PROMISES], task, task.load())
-
-
-def test_kit_detects_a_broken_host() -> None:
-    host = import_module("tests.plugins.host")
-    model, x = host.PlainAttention(16, 4), torch.randn(2, 5, 16)
-    check_host("plain", model, x)
-    with pytest.raises(AssertionError, match="the host plain recognises no attention"):
-        check_host("plain", nn.Linear(16, 16), x)
-    pooled = host.PlainAttention(16, 4)
-    swap_attention(pooled, "mqa", preserve=False)
-    assert (pooled.to_k.out_features, pooled(x).shape) == (4, x.shape)
-
-    def install(self: Any, module: nn.Module, core: AttentionCore) -> None:
-        module.core = core  # which forward does not call
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(host.PlainHost, "install", install)
-        with pytest.raises(AssertionError, match="parameters do not change the outputs"):
-            check_host("plain", model, x)

@@ -15,6 +15,7 @@ from nas.evaluation.trainer import build_model, train_candidate
 from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.genome import PLACEMENTS
 from nas.genome.mechanisms import mechanism
+from nas.store.serialising import from_json, to_json
 from nas.tasks import load_task
 from nas.training import candidate
 
@@ -73,7 +74,7 @@ def test_train_candidate_records_its_training(data):
     assert evaluation.hardware
     assert evaluation.execution == "cpu, eager"
     assert evaluation.weights is None
-    assert Evaluation.from_dict(evaluation.to_dict()) == evaluation
+    assert from_json(Evaluation, to_json(evaluation)) == evaluation
 
 
 def test_weights_of_attention_layers_are_returned_if_asked(data, monkeypatch):
@@ -149,7 +150,7 @@ def test_faults_of_a_candidate_are_recorded(data, monkeypatch, fault, reason, wo
     assert (evaluation.status, evaluation.reason) == ("failed", reason)
     assert words in evaluation.error
     assert not evaluation.metrics
-    assert Evaluation.from_dict(evaluation.to_dict()) == evaluation
+    assert from_json(Evaluation, to_json(evaluation)) == evaluation
 
 
 def test_a_block_that_reads_later_tokens_fails_a_causal_task(monkeypatch):
@@ -164,7 +165,8 @@ def test_a_leak_that_begins_in_training_fails_a_causal_task(monkeypatch):
     steps = []
 
     def leak(x):
-        steps.append(1)
+        if torch.is_grad_enabled() and x.dtype is torch.float32:  # a step, not the probe
+            steps.append(1)
         return x + x.cumsum(1) if len(steps) < 5 else x.flip(1)
 
     monkeypatch.setattr(candidate, "build_attention", lambda *_, **__: Faulty(leak))

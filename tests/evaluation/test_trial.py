@@ -1,17 +1,12 @@
 """An evaluation survives JSON and processes; which trainings are repeated."""
 
-import json
 import pickle
 
 import pytest
 
 from nas.evaluation.trial import REASONS, Evaluation, is_retried, training_seed
+from nas.store.serialising import from_json, to_json
 from tests.evaluation.conftest import make_evaluation
-
-
-def through_json(evaluation):
-    text = json.dumps(evaluation.to_dict(), allow_nan=False)
-    return Evaluation.from_dict(json.loads(text))
 
 
 @pytest.mark.parametrize(
@@ -25,7 +20,7 @@ def through_json(evaluation):
 )
 def test_evaluation_survives_json_and_processes(changes):
     evaluation = make_evaluation(**changes)
-    assert through_json(evaluation) == evaluation
+    assert from_json(Evaluation, to_json(evaluation)) == evaluation
     assert pickle.loads(pickle.dumps(evaluation)) == evaluation
     assert evaluation.is_ok == ("status" not in changes)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
-from nas.report.drawing import drawing, drawing_table
+from nas.report.drawing import drawing, drawing_columns
+from nas.report.table import table_lines
 
 
 def text(genome: Genome) -> list[str]:
-    return [line.plain for line in drawing_table(drawing(genome)).lines()]
+    return [line.plain for line in table_lines(drawing_columns(drawing(genome)))]
 
 
 def test_mha() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from nas.common.errors import RunError
 from nas.evaluation.trial import NOT_RECORDED, Training
+from nas.store import database
 from nas.store.appending import RunRecord
 
 
@@ -18,7 +19,7 @@ def training(samples):
 
 @pytest.fixture
 def record(writer):
-    return RunRecord([writer.run.folder], on_error=pytest.fail)
+    return RunRecord([writer.run.folder], None)
 
 
 def test_same_question_replaces_its_answer(writer, record):
@@ -52,3 +53,21 @@ def test_later_result_replaces_a_failed_training(writer, record, samples, traini
     record.add(training)
     [recorded] = writer.run.trainings("explain")
     assert recorded.evaluation == training.evaluation
+
+
+def test_file_is_used_by_one_process_at_a_time_and_keeps_trainings(tmp_path, training, monkeypatch):
+    monkeypatch.setattr(database, "WAIT_SECONDS", 0.05)
+    path = tmp_path / "study.sqlite"
+    with RunRecord([], path) as record:
+        record.add(training)
+        with pytest.raises(RunError, match="another process has locked it"):
+            RunRecord([], path)
+    with RunRecord([], path) as record:
+        assert [recorded.evaluation for recorded in record.trainings("explain")] == [
+            training.evaluation
+        ]
+    text = tmp_path / "notes.txt"
+    text.write_text("mine")
+    with pytest.raises(RunError, match="no run database"):
+        RunRecord([], text)
+    assert text.read_text() == "mine"

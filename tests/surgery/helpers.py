@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,10 @@ from nas.compiler import build_attention
 from nas.genome import Genome, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from nas.store.sources import load_genome
+from nas.surgery import swap_attention
+from nas.surgery.core import AttentionCore
 from tests.genomes import build
+from tests.tensors import with_gradients
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 DIM, HEADS, WIDTH, LENGTH = 32, 4, 8, 7
@@ -74,6 +78,26 @@ def built(
     return block
 
 
+def swapped(model: nn.Module, **options: Any) -> Any:
+    """A copy of the model with QANA, which equals softmax attention before training."""
+    other = deepcopy(model)
+    assert swap_attention(other, "qana", **options)
+    return other
+
+
+def cores(model: nn.Module) -> list[AttentionCore]:
+    return [m for m in model.modules() if isinstance(m, AttentionCore)]
+
+
+def randomise(model: nn.Module) -> None:
+    """Add noise to the mechanism's parameters, so that the mechanism changes the outputs."""
+    torch.manual_seed(2)
+    with torch.no_grad():
+        for core in cores(model):
+            for parameter in core.parameters():
+                parameter.add_(0.5 * torch.randn_like(parameter))
+
+
 def tokens(length: int = LENGTH) -> Tensor:
     generator = torch.Generator().manual_seed(1)
     return torch.randn(2, length, DIM, dtype=torch.float64, generator=generator)
@@ -88,9 +112,7 @@ def assert_same_blocks(block: nn.Module, other: nn.Module, atol: float = 1e-11) 
         results = []
         for module in (block, other):
             x = tokens().requires_grad_()
-            out = module(x, **mask)
-            weight = torch.linspace(-1.0, 1.0, out.numel(), dtype=out.dtype).view_as(out)
-            results.append((out, *torch.autograd.grad((out * weight).sum(), x)))
+            results.append(with_gradients(module(x, **mask), [x]))
         for a, b in zip(*results, strict=True):
             torch.testing.assert_close(a, b, rtol=0.0, atol=atol * (1 + a.abs().max().item()))
 

@@ -10,8 +10,7 @@ from torch import nn
 
 import nas
 from nas.common.errors import NasError
-from nas.testing.hosts import cores, randomise
-from tests.surgery.helpers import DOT, SOFTMAX, windowed
+from tests.surgery.helpers import DOT, SOFTMAX, cores, randomise, windowed
 from tests.surgery.test_hosts_transformers import build, inputs, output
 
 if TYPE_CHECKING:

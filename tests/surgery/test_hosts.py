@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -12,13 +14,9 @@ from torch import Tensor, nn
 
 from nas.common.errors import NasError
 from nas.surgery import swap_attention
-from nas.testing.hosts import check_host, randomise, swapped
-from tests.surgery.helpers import TOLERANCE, assert_same
+from tests.surgery.helpers import TOLERANCE, assert_same, cores, randomise, swapped
+from tests.surgery.test_hosts_transformers import build, tokens
 
-HOSTED = {
-    "torch": nn.MultiheadAttention(32, 4, batch_first=True, dropout=0.2),
-    "timm": timm.layers.Attention(32, 4, qk_norm=True, norm_layer=nn.LayerNorm),
-}
 CAUSAL = torch.ones(7, 7, dtype=torch.bool).triu(1)
 PADDING = torch.arange(7) >= torch.tensor([5, 7, 3])[:, None]
 
@@ -32,10 +30,35 @@ MASKS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("name", HOSTED)
-def test_host_keeps_its_promises(name: str) -> None:
+def hosted(kind: str) -> tuple[nn.Module, list[Tensor]]:
+    """A model of each host, and arguments of a call of it."""
+    torch.manual_seed(0)
     x = torch.randn(2, 5, 32)
-    check_host(name, HOSTED[name], *([x] * 3 if name == "torch" else [x]))
+    if kind == "torch":
+        return nn.MultiheadAttention(32, 4, batch_first=True), [x] * 3
+    if kind == "timm":
+        return timm.layers.Attention(32, 4, qk_norm=True, norm_layer=nn.LayerNorm), [x]
+    return build(kind), [tokens()]
+
+
+@pytest.mark.parametrize("kind", ["torch", "timm", "llama", "gpt2"])
+def test_swapped_model_keeps_names_and_attends_by_the_mechanism(kind: str) -> None:
+    model, inputs = hosted(kind)
+    other = swapped(model)
+    state = other.state_dict()
+    assert all(torch.equal(state.pop(name), tensor) for name, tensor in model.state_dict().items())
+    assert state
+    assert all(".core." in f".{name}" for name in state)
+    before = other(*inputs)[0]
+    randomise(other)
+    after = other(*inputs)[0]
+    assert (after - before).abs().max() > 1e-3
+    for copy in (pickle.loads(pickle.dumps(other)), deepcopy(other)):
+        torch.testing.assert_close(copy(*inputs)[0], after)
+    after.square().sum().backward()
+    assert all(any(p.grad.any() for p in core.parameters()) for core in cores(other))
+    with pytest.raises(NasError, match="swapped before"):
+        swap_attention(other, "qana")
 
 
 def encoder(**options: Any) -> nn.TransformerEncoder:
@@ -102,7 +125,7 @@ def draw_mask(kind: str) -> Tensor | None:
     [
         ({}, "none"),
         ({"bias": False}, "bool"),
-        ({"kdim": 16, "vdim": 24}, "heads"),
+        ({}, "heads"),
         ({"dropout": 0.5}, "float"),
     ],
     ids=str,
@@ -112,7 +135,7 @@ def test_multi_head_attention_keeps_outputs_and_weights(options: dict[str, Any],
     torch.manual_seed(0)
     model = nn.MultiheadAttention(32, 4, batch_first=True, **options)
     other = swapped(model)
-    tokens = [torch.randn(2, n, w) for n, w in ((5, 32), (6, model.kdim), (6, model.vdim))]
+    tokens = [torch.randn(2, n, 32) for n in (5, 6, 6)]
     padding = torch.arange(6) >= torch.tensor([6, 4])[:, None]
     if kind == "float":
         padding = torch.zeros(2, 6).masked_fill(padding, -torch.inf)
@@ -131,10 +154,12 @@ def test_row_without_visible_keys_gives_zeros() -> None:
     assert weights[0, 0].tolist() == [0.0] * 3
 
 
-@pytest.mark.parametrize("option", ["add_bias_kv", "add_zero_attn"])
-def test_bias_kv_and_zero_attention_are_refused(option: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "value"), [("add_bias_kv", True), ("add_zero_attn", True), ("kdim", 16)]
+)
+def test_keys_that_are_no_tokens_or_of_another_width_are_refused(option: str, value: Any) -> None:
     model = nn.Sequential(nn.MultiheadAttention(32, 4), nn.MultiheadAttention(32, 4))
-    model.append(nn.MultiheadAttention(32, 4, **{option: True}))
+    model.append(nn.MultiheadAttention(32, 4, **{option: value}))
     with pytest.raises(NasError, match=f"attention '2': MultiheadAttention has {option}"):
         swap_attention(model, "qana")
     assert [type(m) for m in model] == [nn.MultiheadAttention] * 3
@@ -166,9 +191,8 @@ def test_the_vision_transformer_of_timm_keeps_its_outputs(
     ("mask", "fused"), [("none", True), ("bool", False), ("float", True), ("causal", False)]
 )
 def test_attention_of_timm_keeps_its_outputs_under_masks(mask: str, fused: bool) -> None:
-    """With every optional part; new parameters change the outputs."""
     torch.manual_seed(0)
-    options = {"qk_norm": True, "scale_norm": True, "gated": True, "norm_layer": nn.LayerNorm}
+    options = {"qk_norm": True, "norm_layer": nn.LayerNorm}
     model = timm.layers.Attention(32, 4, attn_head_dim=6, dim_out=20, qkv_bias=True, **options)
     model.fused_attn = fused
     allowed = torch.rand(2, 1, 7, 7) < 0.7

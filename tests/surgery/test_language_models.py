@@ -11,8 +11,7 @@ from torch import Tensor
 
 from nas.common.errors import GenomeError
 from nas.surgery import swap_attention
-from nas.testing.hosts import cores
-from tests.surgery.helpers import DECODABLE, DOT, SOFTMAX, with_cache
+from tests.surgery.helpers import DECODABLE, DOT, SOFTMAX, cores, with_cache
 
 if TYPE_CHECKING:
     from tests.genomes import Build

@@ -11,7 +11,7 @@ from torch import nn
 from nas.common.errors import GenomeError, NasError
 from nas.surgery import swap_attention
 from nas.surgery.preserving import difference, preserving
-from nas.testing.hosts import cores
+from tests.surgery.helpers import cores
 
 if TYPE_CHECKING:
     from tests.genomes import Build

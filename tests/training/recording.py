@@ -28,7 +28,7 @@ FROM_HOST = {aten.lift_fresh.default, aten.lift_fresh_copy.default}
 
 
 class Recording:
-    """``nas.training.cuda_graphs.CudaGraphs``, as above."""
+    """``nas.common.captures.CudaGraphs``, as above."""
 
     def __init__(self) -> None:
         self.warm_ups = self.replays = 0

@@ -9,10 +9,10 @@ from nas.evaluation.trainer import build_model
 from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
 from nas.tasks.layers import seeded
-from nas.training.cuda_graphs import graphs_on
+from nas.training import loop
 from nas.training.hardware import Meter, training_settings
 from nas.training.loop import TimeIsUp, TrainingLoop
-from nas.training.steps import Diverged
+from nas.training.steps import Diverged, graphs_on
 from tests.training.recording import Recording
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -72,6 +72,14 @@ def test_only_training_images_are_augmented():
     assert losses(moved) != losses(plain)
     _, still = fit(augmentation="flip_shift", learning_rate=1e-30)
     assert still[0].metrics == still[1].metrics
+
+
+def test_an_evaluation_counts_each_example_once(monkeypatch):
+    _, expected = fit()
+    monkeypatch.setattr(loop, "EVAL_BATCH", 7)
+    _, reports = fit()
+    for report, other in zip(reports, expected, strict=True):
+        assert report.metrics == pytest.approx(other.metrics, rel=1e-6)
 
 
 @pytest.mark.parametrize("graphs", [None, Recording()])

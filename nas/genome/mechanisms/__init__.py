@@ -1,8 +1,8 @@
 """The named mechanisms: published attention mechanisms as genomes.
 
-Each file contains one family. A mechanism is a function that returns a genome. Its docstring gives
-equations with their numbers in the paper, shapes, and decisions where the paper is ambiguous or
-wrong. Other packages add modules under the entry point group ``nas.mechanisms``.
+A mechanism is a function that returns a genome. Its docstring gives equations with their numbers in
+the paper, shapes, and decisions where the paper is ambiguous or wrong. Other packages add modules
+under the entry point group ``nas.mechanisms``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GROUPS: Final = {f.name: "proj_config" for f in fields(Projections)} | {
 }
 
 # In this order the mechanisms are listed.
-for _family in ("standard", "sqa", "neural", "patterns", "modern", "recurrent", "evolving"):
+for _family in ("standard", "papers", "recurrent"):
     import_module(f"{__name__}.{_family}")
 
 
@@ -46,19 +46,16 @@ def mechanism(text: str) -> NamedMechanism:
 
 
 def names_of(genome: Genome) -> tuple[str, ...]:
-    """Return the names of all named mechanisms that are equal to the genome, by their digests."""
+    """Return the names of all named mechanisms with the digest of the genome."""
     key = digest(genome)
     return tuple(name for name, entry in MECHANISMS.items() if digest(entry.genome) == key)
 
 
 def _changed(genome: Genome, changes: str, text: str) -> Genome:
-    """Return a genome with changed fields.
+    """Return a genome with ``changes``: "name=value" pairs, separated by commas.
 
-    Args:
-        changes: "name=value" pairs, separated by commas. A name is "placement", a field of the
-            placement, of the projections or of the visibility, or a parameter of a primitive. A
-            parameter is changed in each node that has it.
-        text: the complete argument of the command, for error messages.
+    A name is "placement", a field of the placement, of the projections or of the visibility, or a
+    parameter of a primitive, which is changed in each node that has it.
     """
     data, pattern = genome.to_dict(), genome.placement.to_mapping()
     for change in changes.split(","):

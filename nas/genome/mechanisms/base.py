@@ -5,13 +5,10 @@
         "One key and value head. ... equations, shapes, decisions ..."
         return scored(kv_heads="one")
 
-The function's name is the mechanism's name. Its docstring is the mechanism's ``reading``, that is,
-how the paper was understood: a summary line, then equations, shapes and decisions. Head counts are
-fractions of the backbone's heads.
-
-Notation of all readings: n tokens, d the width of the backbone, H its heads, d_h = d / H, X the
-block's input (n x d), x_i a token. Subscripts number tokens unless stated otherwise. Lines have at
-most 80 columns.
+The function's name is the mechanism's name, and its docstring the mechanism's ``reading``: a
+summary line, then equations, shapes and decisions, in lines of at most 80 columns. Notation: n
+tokens, d the width of the backbone, H its heads, d_h = d / H, X the block's input (n x d), x_i a
+token. Subscripts number tokens unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from typing import Any, Final
 
 from nas.common.errors import GenomeError
 from nas.common.registry import Registry
-from nas.genome import ALL, Genome, Node, ParamValue, Placement, Projections, Ref
+from nas.genome import ALL, Genome, Node, ParamValue, Placement, Projections, Ref, Visibility
 from nas.genome.primitives import check_vocabulary
 from nas.genome.types import infer
 
@@ -39,7 +36,7 @@ class NamedMechanism:
 
     @property
     def about(self) -> str:
-        """A one-line description: the first line of ``reading``, without its full stop."""
+        """The first line of ``reading``, without its full stop."""
         return self.reading.split("\n", 1)[0].removesuffix(".")
 
 
@@ -55,7 +52,7 @@ MECHANISMS: Final[Registry[NamedMechanism]] = Registry(
 
 
 def named(paper: str) -> Callable[[Callable[[], Genome]], NamedMechanism]:
-    """Return a decorator that registers a function as a mechanism; the function returns a genome.
+    """Return a decorator that registers a function, which returns a genome, as a mechanism.
 
     ``paper`` is the source, such as "Shazeer 2019", or "control" for a baseline.
     """
@@ -63,7 +60,7 @@ def named(paper: str) -> Callable[[Callable[[], Genome]], NamedMechanism]:
     def make(build: Callable[[], Genome]) -> NamedMechanism:
         name = build.__name__
         entry = NamedMechanism(name, build(), paper, inspect.getdoc(build) or "")
-        return MECHANISMS.register(name)(entry)
+        return MECHANISMS.register(name, build.__module__)(entry)
 
     return make
 
@@ -97,10 +94,18 @@ class Graph:
         """Add the sum of the values times the scores, as in linear attention."""
         return self.add("weighted_sum", self.add("softmax_free", scores, divide=False), values)
 
-    def genome(self, output: int, *, placement: Placement = ALL, **projections: Any) -> Genome:
+    def genome(
+        self,
+        output: int,
+        *,
+        placement: Placement = ALL,
+        visibility: Visibility | None = None,
+        **projections: Any,
+    ) -> Genome:
         """Return the genome; ``output`` is the index of its last node."""
         assert output == len(self.nodes) - 1, "the last node is the output"
-        return Genome(tuple(self.nodes), Projections(**projections), placement)
+        mask = visibility or Visibility()
+        return Genome(tuple(self.nodes), Projections(**projections), placement, mask)
 
 
 def scored(

@@ -1,10 +1,9 @@
 """Attention with forget gates, and recurrent mechanisms whose state has a constant size.
 
 f_t: forget gate of a head, or of each feature of it (a vector), between 0 and 1; S_t: d_h x d_h,
-the state of a head; o_t = q_t S_t, its output before norms and gates. Decisions for the whole
-family:
+the state of a head; o_t = q_t S_t, its output before norms and gates; q, k, v: d_h, projected as in
+mha. Decisions for the whole family:
 
-- Each head has its own queries, keys and values; q, k, v: d_h are projected as in mha.
 - Products are divided by sqrt(d_h), as in the code of flash-linear-attention. A norm after the sum
   makes this factor irrelevant.
 - Without a causal mask, sums run over all tokens: S holds the tokens on both sides, each times the

@@ -1,7 +1,7 @@
 """The primitives: the operations of genomes, by name.
 
-To add a primitive, use the ``primitive`` decorator in a new file of this folder, or in a module
-that a package declares under the entry point group ``nas.primitives``.
+To add a primitive, use the ``primitive`` decorator in a file of this folder, or in a module that a
+package declares under the entry point group ``nas.primitives``.
 """
 
 from __future__ import annotations
@@ -43,10 +43,7 @@ __all__ = [
 
 
 def get(name: str, where: str = "genome") -> Primitive:
-    """Return the primitive of that name.
-
-    Args:
-        where: first words of error messages, such as a file name and a node.
+    """Return the primitive of that name; ``where`` begins the message of an error.
 
     Raises:
         GenomeError: no primitive has this name; the message suggests the most similar name.
@@ -69,13 +66,9 @@ def names() -> tuple[str, ...]:
 def check_params(op: str, params: Mapping[str, ParamValue], where: str) -> dict[str, ParamValue]:
     """Return valid parameters of a primitive in normal form, such as 4.0 for 4 in a real parameter.
 
-    Args:
-        op: name of the primitive.
-        where: first words of error messages, such as a file name and a node.
-
     Raises:
         GenomeError: the primitive or a parameter does not exist, a value is outside its domain, or
-            values exclude each other.
+            values exclude each other. The message begins with ``where``.
     """
     entry, accepted = get(op, where), dict[str, ParamValue]()
     for name, value in params.items():

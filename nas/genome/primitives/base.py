@@ -6,32 +6,31 @@
 The decorator registers the class and returns it unchanged, because exported files copy its source.
 All operands of a call have the same number of heads; the compiler repeats heads where needed.
 
-The compiler passes to ``__init__`` each of these values for which it has an argument:
+``__init__`` receives those of these values for which it has an argument:
 
-- ``dim``: model width.
-- ``heads``: number of heads of the operands.
-- ``width``: width of the operands that the signature calls ``w``. If the primitive has a parameter
-  named ``width``, this size is passed as ``head_width``.
+- ``dim``, ``heads``, ``width``: model width, heads of the operands, width of the operands that the
+  signature calls ``w`` (``head_width`` if the primitive has a parameter named ``width``).
 - ``rank``: number r for scores that are divided by sqrt(r). It is the width of the operands, or the
   head width if the operands have model width, as in Patterns.
 - ``bias``: whether linear maps of ``x`` have a bias (``qkv_bias`` of the training task).
 - ``filtered``: whether an earlier filter may have set scores to -inf.
 
-``forward`` receives the operands, and each of these values for which it has an argument:
+``forward`` receives the operands, and those of these values for which it has an argument:
 
 - ``x``: the attention block's input, shape (b, n, d).
 - ``mask``: bool, broadcastable to (b, h, q, k), True where attention is allowed; or None.
-- ``start``: position of the first token of the operands, if they are a part of the sequence. For
-  operands that are scores, it is the position of the first query relative to the first key. It is a
-  number, or a tensor of shape () in a swapped model whose cache has a fixed size.
+- ``start``: position of the first token of the operands, if they are a part of the sequence; for
+  scores, of the first query relative to the first key. A number, or a tensor of shape ().
 
-A class that mixes tokens or uses absolute indices sets ``needs_all_tokens = True``, and ``forward``
-is never called with a part of the sequence. If it mixes tokens with earlier tokens only, the
-primitive may declare how many numbers a cache holds to continue a sequence (``Primitive.state``).
-A class on tokens that reads the mask only to find tokens that no query sees, or queries that see no
-token, sets ``reads_hidden_tokens = True``. Its ``mask`` is None where only later tokens are hidden.
-A class that uses absolute indices of keys sets ``needs_all_keys = True``; it is called with all
-keys, and with ``start`` for a part of the queries.
+Flags of the class (False by default) declare what ``forward`` needs:
+
+- ``needs_all_tokens``: the whole sequence, as the class mixes tokens or uses absolute indices.
+- ``needs_all_keys``: all keys, with ``start`` for a part of the queries, as the class uses absolute
+  indices of keys.
+- ``reads_hidden_tokens``: the mask only to find tokens that no query sees, or queries that see no
+  token. The mask is None where only later tokens are hidden.
+- ``is_filter``: nothing; a score of -inf in the result excludes a key.
+- ``has_parameters``: nothing; overrides the guess that a class with a size has learned parameters.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ from enum import StrEnum
 from functools import cached_property
 from inspect import Parameter
 from pathlib import Path
-from string import Formatter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from nas.common.errors import GenomeError
@@ -76,9 +74,9 @@ class Role(StrEnum):
 class Kind(StrEnum):
     """The content of a tensor.
 
-    Tokens are (b, h, n, w); scores and weights (b, h, q, k). Gates are the logarithms of forget
-    gates, which lie between 0 and 1, summed over all tokens up to each token: one number per head,
-    (b, h, n, 1), or one per feature of a head, (b, h, n, w).
+    Tokens are (b, h, n, w), scores and weights (b, h, q, k). Gates are logarithms of forget gates
+    between 0 and 1, summed up to each token: (b, h, n, 1) for gates of a head, and (b, h, n, w) for
+    gates of each feature.
     """
 
     TOKENS = "tokens"
@@ -99,10 +97,9 @@ class Kind(StrEnum):
 
 
 class Port(NamedTuple):
-    """A named operand or result of a primitive.
+    """A named operand or result of a primitive; equal ``width`` letters mean equal widths.
 
-    Ports of a signature with the same ``width``, such as "w" in "tokens[h,w]", have equal widths.
-    Scores, weights, and gates of a head have none.
+    Scores, weights, and gates of a head have no width.
     """
 
     name: str
@@ -143,8 +140,7 @@ class Signature:
     def arguments(self) -> Iterator[tuple[int, Port]]:
         """Yield the port of each argument of ``forward``, with the index of its operand.
 
-        An operation on pairs of query and key receives gates twice: at the queries, and at the
-        keys. The two arguments differ if queries or keys are a part of the sequence.
+        An operation on pairs receives gates twice, at the queries and at the keys.
         """
         for index, port in enumerate(self.inputs):
             is_double = self.is_paired and port.kind.is_gates
@@ -154,7 +150,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of one call of a node: of its operands, and the model width ``dim``.
+    """The sizes of a call: model width ``dim``, and those of its operands.
 
     ``gates`` is the number of forget gates per head and token, or 1 if no operand has gates.
     """
@@ -167,39 +163,42 @@ class Sizes:
 
 
 SIZES: Final = ("dim", "heads", "width", "head_width", "rank", "bias", "filtered")
-_NAMED_ARGUMENTS: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+def always(params: Params) -> bool:
+    """Return True, as a property of a primitive that holds for all parameters."""
+    return True
+
+
+def _class_flag(name: str) -> property:
+    return property(lambda entry: bool(getattr(entry.module, name, False)))
 
 
 @dataclass(frozen=True)
 class Primitive:
     """A registered operation: its name, torch module, signatures and declared properties.
 
-    Properties that depend on a node's parameters are functions of all parameters, with defaults.
+    Functions of ``Params`` receive all parameters of a node, with defaults.
 
     Attributes:
-        notation: formula with the names of operands and parameters in braces, such as
-            "softmax({scores})".
+        notation: formula with operands and parameters in braces, such as "softmax({scores})".
         source: paper and equation that define the operation.
         commutes: whether exchanging the first two operands does not change the result.
         is_causal_safe: returns whether, under a causal mask, no output depends on a later token.
         check: raises ``ValueError`` for parameters that exclude each other, and returns a warning
             about training with these parameters, or None.
-        elementwise: names of torch operations, such as "aten::special_ndtr", that the cost
-            ``elementwise`` counts by their elements. Operations that torch tags as pointwise need
-            no declaration.
-        state: returns how many numbers the cache of a decoder holds to continue a sequence; None if
-            the result depends on the operands at all earlier tokens, which the cache then holds.
-            Used only if ``needs_all_tokens`` is true.
-        unread: returns the names of parameters that have no effect, and of operands of which only
-            the shape has an effect.
+        elementwise: torch operations, such as "aten::special_ndtr", that the cost ``elementwise``
+            counts by their elements although torch does not tag them as pointwise.
+        state: returns how many numbers a cache holds to continue a sequence, if the class needs all
+            tokens; None if the cache holds the operands at all earlier tokens.
+        unread: returns the names of parameters without effect, and of operands of which only the
+            shape has an effect.
         plain: returns equal parameters in normal form at the sizes of a call; None if the result of
             the call is its first operand.
-        least_heads: the parameter whose value, a head label, is a lower bound on the head count of
-            the result; None without such a parameter.
-        is_featurewise: returns whether cutting one head into several preserves the function, and
-            the shapes and initial distribution of the weights: a feature of the result depends only
-            on the same feature of the operands, on the block's input, and on weights of this
-            feature or of all features.
+        least_heads: the parameter, a head label, that is a lower bound on the result's head count.
+        is_featurewise: returns whether a feature of the result depends only on the same feature of
+            the operands, on x, and on weights of this feature or of all features, so that cutting
+            a head into several preserves the function, and the weights' initial distribution.
         sign: returns the provable sign of the result, given the signs of the operands.
     """
 
@@ -210,7 +209,7 @@ class Primitive:
     source: str
     parameters: Mapping[str, Domain] = field(default_factory=dict)
     commutes: bool = False
-    is_causal_safe: Callable[[Params], bool] = lambda params: True
+    is_causal_safe: Callable[[Params], bool] = always
     check: Callable[[Params], str | None] = lambda params: None
     elementwise: tuple[str, ...] = ()
     state: Callable[[Sizes, Params], int | None] = lambda sizes, params: None
@@ -222,7 +221,7 @@ class Primitive:
 
     @cached_property
     def sizes(self) -> tuple[str, ...]:
-        """The names of the values, such as ``dim``, that the module's ``__init__`` receives."""
+        """The names among ``SIZES`` that the module's ``__init__`` receives."""
         arguments = inspect.signature(self.module.__init__).parameters
         # A declared parameter named width comes from the genome, not from the operands.
         return tuple(n for n in SIZES if n in arguments and n not in self.parameters)
@@ -239,35 +238,13 @@ class Primitive:
 
     @cached_property
     def is_parametric(self) -> bool:
-        """Whether the module has learned parameters.
-
-        A class with scalar weights, or with a size that it only checks, sets ``has_parameters``.
-        """
+        """Whether the module has learned parameters."""
         is_sized = bool(set(self.sizes) - {"rank", "filtered"})
         return bool(getattr(self.module, "has_parameters", is_sized))
 
-    @property
-    def is_filter(self) -> bool:
-        """Whether a score of -inf in the result excludes a key."""
-        return self._has("is_filter")
-
-    @property
-    def needs_all_tokens(self) -> bool:
-        """Whether every call needs the whole sequence."""
-        return self._has("needs_all_tokens")
-
-    @property
-    def needs_all_keys(self) -> bool:
-        """Whether every call needs all keys, though not all queries."""
-        return self._has("needs_all_keys")
-
-    @property
-    def reads_hidden_tokens(self) -> bool:
-        """Whether a call on tokens needs no mask where only later tokens are hidden."""
-        return self._has("reads_hidden_tokens")
-
-    def _has(self, flag: str) -> bool:
-        return bool(getattr(self.module, flag, False))
+    is_filter = _class_flag("is_filter")
+    needs_all_tokens = _class_flag("needs_all_tokens")
+    reads_hidden_tokens = _class_flag("reads_hidden_tokens")
 
     @cached_property
     def derived(self) -> tuple[str, ...]:
@@ -281,13 +258,8 @@ class Primitive:
 
     @property
     def about(self) -> str:
-        """A one-line description: the first line of the docstring of the torch module's class."""
+        """The first line of the docstring of the module's class."""
         return (inspect.getdoc(self.module) or "").split("\n", 1)[0]
-
-    @property
-    def arities(self) -> tuple[int, ...]:
-        """The numbers of operands that a node with this primitive may have, ascending."""
-        return tuple(sorted({len(each.inputs) for each in self.signatures}))
 
     def defaults(self) -> dict[str, ParamValue]:
         """Return the default value of each parameter of the primitive."""
@@ -318,9 +290,12 @@ REGISTRY: Final[Registry[Primitive]] = Registry(
 )
 
 
+Decorator = Callable[[type["nn.Module"]], type["nn.Module"]]
+
+
 def primitive(
     name: str, *signatures: str, role: Role | tuple[Role, ...], **declared: Any
-) -> Callable[[type[nn.Module]], type[nn.Module]]:
+) -> Decorator:
     """Return a decorator that registers a module class as a primitive.
 
     Args:
@@ -330,8 +305,7 @@ def primitive(
         declared: values of other fields of ``Primitive``.
 
     Raises:
-        GenomeError: the name or the class name is taken, a declaration is malformed or incomplete,
-            or ``__init__`` or a normaliser's ``forward`` has unexpected arguments.
+        GenomeError: the name or the class name is taken, or a declaration is malformed.
     """
 
     def register(module: type[nn.Module]) -> type[nn.Module]:
@@ -345,7 +319,6 @@ def primitive(
         try:
             parsed = tuple(parse_signature(s, r) for s, r in zip(signatures, roles, strict=True))
             made = Primitive(name=name, module=module, signatures=parsed, **declared)
-            _check_names(made)
         except (AssertionError, TypeError, ValueError) as error:
             raise GenomeError(f"{name}: {error}") from None
         if Role.NORMALIZE in roles and "mask" not in made.extras:
@@ -353,38 +326,35 @@ def primitive(
                 f"{name}: forward of a normaliser has no argument mask; expected mask=None, and "
                 "weights of zero at hidden keys (nas.genome.primitives.masks.hide)"
             )
-        REGISTRY.register(name)(made)
+        REGISTRY.register(name, module.__module__)(made)
         return module
 
     return register
 
 
-def _check_names(made: Primitive) -> None:
-    operands = {port.name for signature in made.signatures for port in signature.inputs}
-    known = operands | made.parameters.keys()
-    written = {name for _, name, _, _ in Formatter().parse(made.notation) if name}
-    arguments = [*inspect.signature(made.module.__init__).parameters.values()][1:]
-    needed = {a.name for a in arguments if a.default is a.empty and a.kind in _NAMED_ARGUMENTS}
-    for part, names, expected in (
-        ("notation", written, known),
-        ("__init__ of its class", needed, {*SIZES, *made.parameters}),
-    ):
-        if names - expected:
-            raise GenomeError(
-                f"{made.name}: {part} has {', '.join(sorted(names - expected))}; "
-                f"expected only names among {', '.join(sorted(expected))}"
-            )
+def _family(signature: str, usual_role: Role) -> Callable[..., Decorator]:
+    """Return a function like ``primitive`` for primitives that share a signature."""
+
+    def declare(
+        name: str, notation: str, source: str, *, role: Role = usual_role, **declared: Any
+    ) -> Decorator:
+        texts = {"notation": notation, "source": source}
+        return primitive(name, signature, role=role, **texts, **declared)
+
+    return declare
+
+
+token_map = _family("tokens: tokens[h,w] -> tokens[h,w]", Role.TRANSFORM)
+pair_score = _family("query: tokens[h,w], key: tokens[h,w] -> scores[h]", Role.SCORE)
+score_change = _family("scores: scores[h] -> scores[h]", Role.ADJUST)
+normaliser = _family("scores: scores[h] -> weights[h]", Role.NORMALIZE)
 
 
 _PORT = re.compile(r"(?:(\w+):\s*)?(tokens|scores|weights|gates|feature_gates)\[h(?:,(\w))?\]")
 
 
 def parse_signature(text: str, role: Role) -> Signature:
-    """Parse the text of a signature, such as "a: tokens[h,w], b: tokens[h,w] -> scores[h]".
-
-    Raises:
-        AssertionError: the text is malformed.
-    """
+    """Parse the text of a signature; raise ``AssertionError`` if it is malformed."""
     left, arrow, right = text.partition("->")
     ports = [_port(match) for match in _PORT.finditer(left)]
     result = _PORT.fullmatch(right.strip())

@@ -45,7 +45,7 @@ class Delta(nn.Module):
 
     u_t = b_t (v_t - k_t diag(f_t) S_{t-1}) and S_t = diag(f_t) S_{t-1} + k_t^T u_t, with keys k of
     unit length, strengths b_t = sigmoid(w_h·x_t + c_h), and forget gates f_t (1 without gates). The
-    result is u. With D_ij the product of the gates after token j up to i, it solves
+    result u, with D_ij the product of the gates after token j up to i, solves
 
         u_i + b_i sum_{j < i} (k_i D_ij·k_j) u_j = b_i v_i
 

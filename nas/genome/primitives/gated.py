@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import Role, always, primitive
 from nas.genome.primitives.domains import Choice
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import (
@@ -52,8 +52,8 @@ def log_decay(
 ) -> Float[Tensor, "..."]:
     """Return -|c_i - c_j|, the logarithm of the product of the gates between a query i and a key j.
 
-    Where both sums c are equal, for example because the gates round to 1, the derivative is that of
-    c_i - c_j. The absolute value has the derivative zero there, and would not train these gates.
+    Where both sums are equal, for example because gates round to 1, the derivative is that of
+    c_i - c_j: the absolute value's derivative, zero, would not train these gates.
     """
     difference = query_gates - key_gates
     return torch.where(difference > 0, -difference, difference)
@@ -62,10 +62,7 @@ def log_decay(
 def decayed_products(
     query: Query, key: Key, query_gates: QueryGates, key_gates: KeyGates
 ) -> Scores:
-    """Return sum_u q_iu k_ju exp(-|c_iu - c_ju|) over the features u, for queries i and keys j.
-
-    A gate of a head has one feature; its exponential multiplies the whole dot product.
-    """
+    """Return sum_u q_iu k_ju exp(-|c_iu - c_ju|) over the features u, for queries i and keys j."""
     if query_gates.shape[-1] == 1:
         decay = torch.exp(log_decay(query_gates, key_gates.mT))
         return query @ key.mT * decay.to(query.dtype)
@@ -87,11 +84,9 @@ def decayed_products(
 class GatedProduct(nn.Module):
     """Scaled dot products in which each feature is multiplied by all gates between query and key.
 
-    scores_ij = sum_u q_iu k_ju exp(-|c_iu - c_ju|) / sqrt(rank)
-
-    c_iu is the sum of the logarithms of the gates of feature u up to token i; gates of heads are
-    the same for all features. Used as weights, the scores give gated linear attention with the
-    state S_t = diag(f_t) S_{t-1} + k_t^T v_t.
+    scores_ij = sum_u q_iu k_ju exp(-|c_iu - c_ju|) / sqrt(rank), where c_iu is the sum of the
+    logarithms of the gates up to token i, of feature u or of the head. Used as weights, the scores
+    give gated linear attention with the state S_t = diag(f_t) S_{t-1} + k_t^T v_t.
     """
 
     has_parameters = False
@@ -147,7 +142,7 @@ class WriteGate(nn.Module):
     notation="scan({tokens}, {gates})",
     source="Qin et al. 2023 (HGRN, NeurIPS); in parallel: Hillis and Steele 1986",
     state=lambda sizes, params: sizes.heads * (sizes.width + sizes.gates),
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
 )
 class Scan(nn.Module):
     """The recurrence out_t = f_t out_{t-1} + tokens_t of each feature, with forget gates f.

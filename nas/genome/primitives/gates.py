@@ -1,12 +1,10 @@
 """Forget gates, of which module ``gated`` has the uses.
 
-A forget gate f_t between 0 and 1 says which share of the past remains at token t. A gate
-returns the sums c_t = log f_0 + ... + log f_t, so that exp(c_i - c_j) is the product of the gates
-after token j up to token i: the share of token j that remains at token i. Without a causal mask,
-exp(-|c_i - c_j|) is the product of the gates between two tokens in either order.
-
-The exponents -|c_i - c_j| never exceed zero, so that no exponential overflows. Sums are in
-float32 at least: 16 bits are too few for sums over long sequences.
+A forget gate f_t between 0 and 1 says which share of the past remains at token t. The results are
+sums c_t = log f_0 + ... + log f_t, so that exp(c_i - c_j) is the product of the gates after token j
+up to token i. Without a causal mask, exp(-|c_i - c_j|) is the product of the gates between two
+tokens in either order; its exponent never exceeds zero, so that no exponential overflows. Sums are
+in float32 at least: 16 bits are too few for sums over long sequences.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.genome import LABELS
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import Role, always, primitive
 from nas.genome.primitives.domains import Choice, Integer
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import (
@@ -38,8 +36,8 @@ def summed(logarithms: Float[Tensor, "b h n g"], mask: Mask) -> Gates:
 class GateOfInput(nn.Module):
     """Base of forget gates that are computed from the block's input x.
 
-    The gates are sigmoid(raw)^(1 / root), or exp(-r softplus(raw)) with a rate r of each head if
-    ``rate`` is a parameter. Rates start evenly between 1 and 16.
+    The gates are sigmoid(raw)^(1 / root), or exp(-r softplus(raw)) if ``form`` is exponential, with
+    a learned rate r of each head. Rates start evenly between 1 and 16.
     """
 
     needs_all_tokens = True
@@ -197,63 +195,22 @@ class BoundGates(nn.Module):
         return torch.logaddexp(low, rest + logarithms).cumsum(dim=2)
 
 
-def visibility(tokens: Tokens, mask: Mask) -> Tokens:
-    """Return ones of the tokens' shape, with zeros for padding, in float32 at least."""
-    exact = torch.promote_types(tokens.dtype, torch.float32)
-    return drop_padding(torch.ones_like(tokens, dtype=exact), mask)
-
-
-def running_logsumexp(tokens: Tokens, visible: Tokens) -> Tokens:
-    """Return z_t = log(exp(s_0) + ... + exp(s_t)) of each feature s; padding is excluded."""
-    exact = tokens.to(visible.dtype)
-    # Finite, because the gradient of an excluded -inf would be NaN.
-    low = exact.detach().amin(dim=2, keepdim=True) - 1000.0
-    return torch.logcumsumexp(torch.where(visible > 0, exact, low), dim=2)
-
-
 @primitive(
     "token_gate",
     "tokens: tokens[h,w] -> feature_gates[h,w]",
     role=Role.FORGET,
-    notation="f_{form}({tokens})",
-    source="sigmoid: Zhang et al. 2024 (GSA, arXiv 2409.07146); double_exponential: "
-    "Peng et al. 2024 (arXiv 2404.05892); share: Qin et al. 2024 (LightNet, arXiv "
-    "2405.21022), and Peng et al. 2021 (ABC, arXiv 2110.02488)",
-    parameters={
-        "form": Choice(default="sigmoid", values=("sigmoid", "double_exponential", "share")),
-        "root": Integer(default=1, low=1, high=64),
-    },
-    unread=lambda params: () if params["form"] == "sigmoid" else ("root",),
-    state=lambda sizes, params: sizes.heads * sizes.width * (1 + (params["form"] == "share")),
-    is_featurewise=lambda params: True,
+    notation="f_sigmoid({tokens})",
+    source="Zhang et al. 2024 (GSA, arXiv 2409.07146)",
+    state=lambda sizes, params: sizes.heads * sizes.width,
+    is_featurewise=always,
 )
 class TokenGate(nn.Module):
-    """Forget gates f of each feature s of the tokens.
-
-    sigmoid: f_t = sigmoid(s_t)^(1 / root). double_exponential: f_t = exp(-exp(s_t)).
-    share: f_t = exp(z_{t-1} - z_t) with z_t = log(exp(s_0) + ... + exp(s_t)), the share of the
-    softmax over all tokens so far that earlier tokens keep; f_0 = 1.
-    """
+    """Forget gates of each feature of the tokens: f = sigmoid(tokens)."""
 
     needs_all_tokens = True
     reads_hidden_tokens = True
     has_parameters = False
 
-    def __init__(self, *, form: str = "sigmoid", root: int = 1) -> None:
-        super().__init__()
-        self.form = form
-        self.root = root
-
     def forward(self, tokens: Tokens, mask: Mask = None) -> Gates:
-        if self.form != "share":
-            return summed(self.logarithms(tokens), mask)
-        visible = visibility(tokens, mask)
-        total = running_logsumexp(tokens, visible)
-        last = total.detach().amax(dim=2, keepdim=True)
-        first = torch.where(visible > 0, total, last).amin(dim=2, keepdim=True)
-        return (first - total).clamp(max=0.0)
-
-    def logarithms(self, tokens: Tokens) -> Gates:
-        """Return log f."""
         exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
-        return F.logsigmoid(exact) / self.root if self.form == "sigmoid" else -exact.exp()
+        return summed(F.logsigmoid(exact), mask)

@@ -32,9 +32,8 @@ def count_visible(scores: Scores, mask: Mask) -> Float[Tensor, "..."]:
 def below_top(scores: Scores, mask: Mask) -> Scores:
     """Return the scores minus the largest visible score of their row, clamped at -2.
 
-    Hidden keys get -2, so a row in which all entries are -2 has no visible key. Clamping changes no
-    weight and no gradient, because sparse normalisers give weight zero to scores that are more than
-    1 below the largest score. The result is in float32 or float64.
+    Hidden keys get -2. Clamping changes no weight and no gradient, because sparse normalisers give
+    weight zero to scores that are more than 1 below the largest. The result has 32 bits or more.
     """
     exact = hide(scores, mask).to(torch.promote_types(scores.dtype, torch.float32))
     top = exact.detach().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(exact.dtype).min)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, primitive
-from nas.genome.primitives.domains import Integer, Real
+from nas.genome.primitives.base import Role, primitive, score_change
+from nas.genome.primitives.domains import Integer
 from nas.genome.primitives.masks import hide
 from nas.genome.primitives.shapes import Mask, Scores
 from nas.genome.primitives.signs import keeps_zero
-
-INITIAL: Final = Real(default=0.8, low=0.0, high=1.0)
 
 
 @primitive(
@@ -23,20 +19,20 @@ INITIAL: Final = Real(default=0.8, low=0.0, high=1.0)
     role=Role.ADJUST,
     notation="Δ_heads({weights})",
     source="Ye et al. 2024 (Differential Transformer, arXiv 2410.05258)",
-    parameters={"initial": INITIAL},
     plain=lambda params, sizes: None if sizes.heads == 1 else params,
     sign=keeps_zero,
 )
 class HeadDifference(nn.Module):
     """Differences of the weights of two neighbouring heads, as weights of both heads.
 
-    out_2i = out_2i+1 = weights_2i - lambda_i weights_2i+1, with a learned lambda_i of each pair; in
-    the paper it is a function of vectors that all heads share. The weights of a last odd head stay.
+    out_2i = out_2i+1 = weights_2i - lambda_i weights_2i+1, with a learned lambda_i, initially 0.8;
+    in the paper it is a function of vectors that all heads share. The weights of a last odd head
+    stay.
     """
 
-    def __init__(self, heads: int, *, initial: float = 0.8) -> None:
+    def __init__(self, heads: int) -> None:
         super().__init__()
-        self.factor = nn.Parameter(torch.full((heads // 2,), initial))
+        self.factor = nn.Parameter(torch.full((heads // 2,), 0.8))
 
     def forward(self, weights: Scores) -> Scores:
         count = self.factor.shape[0]
@@ -51,14 +47,13 @@ class HeadDifference(nn.Module):
     role=Role.ADJUST,
     notation="({first} - λ{second})",
     source="Ye et al. 2024 (Differential Transformer, arXiv 2410.05258)",
-    parameters={"initial": INITIAL},
 )
 class Difference(nn.Module):
-    """Weights minus other weights times a learned factor of each head: first - lambda_h second."""
+    """Weights minus other weights times a learned factor of each head, initially 0.8."""
 
-    def __init__(self, heads: int, *, initial: float = 0.8) -> None:
+    def __init__(self, heads: int) -> None:
         super().__init__()
-        self.factor = nn.Parameter(torch.full((heads,), initial))
+        self.factor = nn.Parameter(torch.full((heads,), 0.8))
 
     def forward(self, first: Scores, second: Scores) -> Scores:
         return first - self.factor.to(first.dtype).view(-1, 1, 1) * second
@@ -74,7 +69,7 @@ class Difference(nn.Module):
     sign=keeps_zero,
 )
 class TalkingHeads(nn.Module):
-    """Scores or weights of all heads, mixed by a learned matrix, which is initially the identity.
+    """Scores or weights of all heads, mixed by a learned matrix P that starts at the identity.
 
     out_h = sum_g P_hg scores_g. A key that a filter excluded in head g counts as zero in the sums
     of other heads, and stays excluded in head g.
@@ -91,12 +86,10 @@ class TalkingHeads(nn.Module):
         return mixed.masked_fill(excluded, -torch.inf)
 
 
-@primitive(
+@score_change(
     "key_conv",
-    "scores: scores[h] -> scores[h]",
-    role=Role.ADJUST,
-    notation="conv_keys_{kernel}({scores})",
-    source="Golovneva et al. 2025 (Multi-Token Attention, arXiv 2504.00927), for one query",
+    "conv_keys_{kernel}({scores})",
+    "Golovneva et al. 2025 (Multi-Token Attention, arXiv 2504.00927), for one query",
     parameters={"kernel": Integer(default=3, low=2, high=64)},
 )
 class KeyConv(nn.Module):

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import pair_score
 from nas.genome.primitives.domains import Choice, Integer
 from nas.genome.primitives.shapes import Key, Query, Scores
 
@@ -34,8 +34,8 @@ def sum_units(
 ) -> Scores:
     """Return scores_ij = sum_m weight_m act(left_im + right_jm) + shift; m counts hidden units.
 
-    No tensor of all units, shape (b, h, q, k, m), is stored. ``activation`` is the name of the
-    function act in ``torch.nn.functional``.
+    No tensor of all units, shape (b, h, q, k, m), is stored. ``activation`` is a name in
+    ``torch.nn.functional``.
     """
     queries = left.unsqueeze(-2).unbind(-1)
     # The keys of a unit are contiguous in memory, for speed.
@@ -58,19 +58,17 @@ def sum_layers(
 ) -> Scores:
     """Return the scores of a network with two hidden ReLU layers, of m and of g units.
 
-    The input of the first layer is left_i + right_j; ``second`` and ``bias`` are the weights of the
+    The first layer's input is left_i + right_j; ``second`` and ``bias`` are the weights of the
     second layer, ``third`` and ``shift`` those of the output.
     """
     hidden = F.relu(left.unsqueeze(3) + right.unsqueeze(2))
     return F.linear(F.relu(F.linear(hidden, second, bias)), third, shift).squeeze(-1)
 
 
-@primitive(
+@pair_score(
     "additive_attention_score",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="vᵀtanh(W₁{query} + W₂{key})",
-    source="Bahdanau et al. 2015, section A.1.2; Evolving Attention, section 2.1",
+    "vᵀtanh(W₁{query} + W₂{key})",
+    "Bahdanau et al. 2015, section A.1.2; Evolving Attention, section 2.1",
 )
 class AdditiveAttentionScore(nn.Module):
     """Scores by a hidden tanh layer of width w, without biases, shared by all heads.
@@ -93,12 +91,10 @@ class AdditiveAttentionScore(nn.Module):
         return self.query_map(query), self.key_map(key), weight, weight.new_zeros(())
 
 
-@primitive(
+@pair_score(
     "neural_attention",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="MLP_{width}({query}; {key})",
-    source="Neural Attention, eq. 3-9",
+    "MLP_{width}({query}; {key})",
+    "Neural Attention, eq. 3-9",
     parameters={
         "reduced_dim": REDUCED_DIM,
         "width": Integer(default=16, low=1, high=4096),
@@ -112,12 +108,9 @@ class NeuralAttention(nn.Module):
     h_ij = act(W_h [q'_i; k'_j] + b_h)                          (m; eq. 3 and 7)
     scores_ij = w_a · h_ij + b_a                                (eq. 4, 8; unlike 9 unscaled)
 
-    W_h: m x 2d', w_a: m; all heads share the network. With ReLU the first hidden unit has the
-    initial bias 2, so that the initial score is no constant without gradient.
-
-    Args:
-        reduced_dim: d'. None omits W_q and W_k; d' is then the head width.
-        width: m.
+    All heads share the network; m is ``width`` and d' is ``reduced_dim``, of which None omits W_q
+    and W_k. With ReLU the first hidden unit has the initial bias 2, so that the initial score is no
+    constant without gradient.
     """
 
     def __init__(
@@ -163,12 +156,10 @@ class NeuralAttention(nn.Module):
         return left, right, self.out_weight, self.out_bias
 
 
-@primitive(
+@pair_score(
     "neural_attention_authors",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="MLP₃({query}; {key})",
-    source="Neural Attention, table 1, and its published code",
+    "MLP₃({query}; {key})",
+    "Neural Attention, table 1, and its published code",
     parameters={"reduced_dim": REDUCED_DIM},
 )
 class NeuralAttentionAuthors(nn.Module):
@@ -179,14 +170,9 @@ class NeuralAttentionAuthors(nn.Module):
     g_ij = relu(W_2 h_ij + b_2)                                  (floor(d'/2); in the code only)
     scores_ij = w_3 · g_ij + b_3                                 (eq. 8, without a scale)
 
-    All heads share the network. Unlike in the authors' code, the first unit of each layer is
-    initially positive for every pair, so that the initial score is no constant.
-
-    Args:
-        reduced_dim: d'. None omits W_q and W_k; d' is then the head width.
-
-    Raises:
-        ValueError: d' is below two, so that the second layer would have no unit.
+    All heads share the network. d' is ``reduced_dim``, at least 2; None omits W_q and W_k. Unlike
+    in the authors' code, the first unit of each layer is initially positive for every pair, so that
+    the initial score is no constant.
     """
 
     def __init__(self, head_width: int, *, reduced_dim: int | None = None) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.genome import LABELS
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import Role, always, normaliser, primitive
 from nas.genome.primitives.domains import Choice, Flag
 from nas.genome.primitives.masks import count_visible, hide
 from nas.genome.primitives.shapes import Mask, Scores
@@ -19,10 +19,7 @@ from nas.genome.primitives.signs import rectified
 
 
 def masked_softmax(scores: Scores, mask: Mask, filtered: bool) -> Scores:
-    """Return the softmax of each row over the visible keys; a row without any gives zeros.
-
-    ``filtered`` states whether a filter may have set scores to -inf.
-    """
+    """Return the softmax of each row over the visible keys; a row without any gives zeros."""
     if mask is None and not filtered:
         return torch.softmax(scores, dim=-1)
     scores = hide(scores, mask)
@@ -31,13 +28,7 @@ def masked_softmax(scores: Scores, mask: Mask, filtered: bool) -> Scores:
     return torch.softmax(scores.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, 0.0)
 
 
-@primitive(
-    "softmax",
-    "scores: scores[h] -> weights[h]",
-    role=Role.NORMALIZE,
-    notation="softmax({scores})",
-    source="Vaswani et al. 2017, eq. 1",
-)
+@normaliser("softmax", "softmax({scores})", "Vaswani et al. 2017, eq. 1")
 class Softmax(nn.Module):
     """Softmax over the visible keys; a query that sees no key gets weights of zero.
 
@@ -52,13 +43,7 @@ class Softmax(nn.Module):
         return masked_softmax(scores, mask, self.filtered)
 
 
-@primitive(
-    "softmax_one",
-    "scores: scores[h] -> weights[h]",
-    role=Role.NORMALIZE,
-    notation="softmax₁({scores})",
-    source="Miller 2023, 'Attention Is Off By One'",
-)
+@normaliser("softmax_one", "softmax₁({scores})", "Miller 2023, 'Attention Is Off By One'")
 class SoftmaxOne(nn.Module):
     """Softmax over the visible keys and one additional key, whose score and value are zero.
 
@@ -69,12 +54,10 @@ class SoftmaxOne(nn.Module):
         return torch.softmax(F.pad(hide(scores, mask), (1, 0)), dim=-1)[..., 1:]
 
 
-@primitive(
+@normaliser(
     "softmax_sink",
-    "scores: scores[h] -> weights[h]",
-    role=Role.NORMALIZE,
-    notation="softmax_sink({scores})",
-    source="OpenAI 2025 (gpt-oss, arXiv 2508.10925); Xiao et al. 2024",
+    "softmax_sink({scores})",
+    "OpenAI 2025 (gpt-oss, arXiv 2508.10925); Xiao et al. 2024",
 )
 class SoftmaxSink(nn.Module):
     """Softmax over the visible keys and one additional key, with a learned score and value zero.
@@ -91,19 +74,17 @@ class SoftmaxSink(nn.Module):
         return torch.softmax(torch.cat((first, hide(scores, mask)), dim=-1), dim=-1)[..., 1:]
 
 
-@primitive(
+@normaliser(
     "sigmoid",
-    "scores: scores[h] -> weights[h]",
-    role=Role.NORMALIZE,
-    notation="sigmoid({scores})",
-    source="Evolving Attention, section 2.1; length bias: Ramapuram et al. 2024, section 3",
+    "sigmoid({scores})",
+    "Evolving Attention, section 2.1; length bias: Ramapuram et al. 2024, section 3",
     parameters={"length_bias": Flag(default=False)},
 )
 class Sigmoid(nn.Module):
     """Sigmoid of each visible score; rows do not sum to 1.
 
-    weights_ij = sigmoid(scores_ij + b). As published b = 0, and row sums grow with the number n of
-    visible keys. With ``length_bias`` b = -log n, which keeps row sums near 1.
+    weights_ij = sigmoid(scores_ij + b), with b = 0, so that row sums grow with the number n of
+    visible keys; or, with ``length_bias``, b = -log n, which keeps row sums near 1.
     """
 
     def __init__(self, *, length_bias: bool = False) -> None:
@@ -117,12 +98,10 @@ class Sigmoid(nn.Module):
         return torch.sigmoid(hidden).to(scores.dtype)
 
 
-@primitive(
+@normaliser(
     "relu_squared",
-    "scores: scores[h] -> weights[h]",
-    role=Role.NORMALIZE,
-    notation="ReLU²({scores})/n",
-    source="Hua et al. 2022 (FLASH), section 3.2; 1/n: Wortsman et al. 2023, section 3",
+    "ReLU²({scores})/n",
+    "Hua et al. 2022 (FLASH), section 3.2; 1/n: Wortsman et al. 2023, section 3",
     sign=rectified,
 )
 class ReluSquared(nn.Module):
@@ -134,22 +113,16 @@ class ReluSquared(nn.Module):
         return (positive / count_visible(scores, mask).sqrt()).square().to(scores.dtype)
 
 
-@primitive(
+@normaliser(
     "softmax_free",
-    "scores: scores[h] -> weights[h]",
-    role=Role.NORMALIZE,
-    notation="{scores}/n",
-    source="Cao 2021 (Choose a Transformer: Fourier or Galerkin), eq. 5",
+    "{scores}/n",
+    "Cao 2021 (Choose a Transformer: Fourier or Galerkin), eq. 5",
     parameters={"divide": Flag(default=True)},
 )
 class SoftmaxFree(nn.Module):
-    """Scores of the visible keys, divided by their number n; weights may be negative.
+    """Scores of the visible keys, divided by their number n if ``divide``; they may be negative.
 
-    weights_ij = scores_ij / n, and 0 for an excluded key. With dot products this is linear
-    attention.
-
-    Args:
-        divide: whether scores are divided by n.
+    With dot products this is linear attention.
     """
 
     def __init__(self, filtered: bool = False, *, divide: bool = True) -> None:
@@ -166,13 +139,8 @@ class SoftmaxFree(nn.Module):
         return weights if mask is None else weights.masked_fill(~mask, 0.0)
 
 
-@primitive(
-    "ratio",
-    "scores: scores[h] -> weights[h]",
-    role=Role.NORMALIZE,
-    notation="ratio({scores})",
-    source="Katharopoulos et al. 2020 (Transformers are RNNs)",
-    sign=rectified,
+@normaliser(
+    "ratio", "ratio({scores})", "Katharopoulos et al. 2020 (Transformers are RNNs)", sign=rectified
 )
 class Ratio(nn.Module):
     """Scores divided by their sum over the visible keys; negative scores count as zero.
@@ -186,12 +154,10 @@ class Ratio(nn.Module):
         return (parts / parts.sum(dim=-1, keepdim=True).clamp(min=1e-6)).to(scores.dtype)
 
 
-@primitive(
+@normaliser(
     "softpick",
-    "scores: scores[h] -> weights[h]",
-    role=Role.NORMALIZE,
-    notation="softpick({scores})",
-    source="Zuhri et al. 2025 (Softpick, arXiv 2504.20966)",
+    "softpick({scores})",
+    "Zuhri et al. 2025 (Softpick, arXiv 2504.20966)",
     sign=rectified,
 )
 class Softpick(nn.Module):
@@ -214,18 +180,15 @@ class Softpick(nn.Module):
         return (parts.relu() / total).to(scores.dtype)
 
 
-@primitive(
+@normaliser(
     "stick_breaking",
-    "scores: scores[h] -> weights[h]",
-    role=Role.NORMALIZE,
-    notation="stick({scores})",
-    source="Tan et al. 2024 (Stick-breaking Attention, arXiv 2410.17980)",
+    "stick({scores})",
+    "Tan et al. 2024 (Stick-breaking Attention, arXiv 2410.17980)",
 )
 class StickBreaking(nn.Module):
     """Each key, from the last visible one backwards, takes a share of the weight that is left.
 
-    weights_ij = sigmoid(s_ij) prod_{k > j} (1 - sigmoid(s_ik)), over the visible keys k after j
-
+    weights_ij = sigmoid(s_ij) prod_{k > j} (1 - sigmoid(s_ik)), over the visible keys k after j.
     Under a causal mask the query's own token comes first; the paper excludes it.
     """
 
@@ -250,16 +213,15 @@ class StickBreaking(nn.Module):
     notation="uniform",
     source="control: a mean over the keys",
     parameters={"heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))},
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
     unread=lambda params: ("scores", "key"),
     least_heads="heads",
 )
 class Uniform(nn.Module):
     """Equal weights 1 / n for the n visible keys, so that values are averaged.
 
-    Args:
-        heads: label of the smallest head count of the weights. The normal form of a genome sets it
-            where it replaces scores by a stream with fewer heads.
+    ``heads`` is the label of the smallest head count of the weights, which the normal form of a
+    genome sets where it replaces scores by a stream with fewer heads.
     """
 
     def __init__(self, *, heads: str = "one") -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.genome import key_width
-from nas.genome.primitives.base import Params, Role, Sizes, primitive
+from nas.genome.primitives.base import Params, Role, Sizes, always, token_map
 from nas.genome.primitives.domains import Choice, Flag, Integer, Real
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Mask, Tokens
@@ -44,12 +44,11 @@ def _plain_rope(params: Params, sizes: Sizes) -> Params:
     return {"share": share, "base": 10000.0 if count == 2 else params["base"]}
 
 
-@primitive(
+@token_map(
     "rope",
-    "tokens: tokens[h,w] -> tokens[h,w]",
+    "RoPE({tokens})",
+    "Su et al. 2021 (RoFormer), eq. 15; share: Black et al. 2022 (GPT-NeoX)",
     role=Role.POSITION,
-    notation="RoPE({tokens})",
-    source="Su et al. 2021 (RoFormer), eq. 15; share: Black et al. 2022 (GPT-NeoX)",
     parameters={
         "share": SHARE,
         "base": Real(default=10000.0, low=1.0, high=1e9),
@@ -59,15 +58,9 @@ def _plain_rope(params: Params, sizes: Sizes) -> Params:
 class Rope(nn.Module):
     """Rotary position embedding: dot products depend on the difference of positions only.
 
-    out_t = R_t x_t, with rotations R_t such that (R_i q) · (R_j k) = q · R_{j-i} k
-
-    Args:
-        share: share of each head's features that is rotated, from the first on, rounded to an even
-            number of at least two.
-        base: pair i of r rotated features rotates by base^(-2i/r) radians from token to token.
-
-    Raises:
-        ValueError: the number of rotated features is odd.
+    out_t = R_t x_t, with (R_i q) · (R_j k) = q · R_{j-i} k. The share ``share`` of each head's
+    features, from the first on, is rotated: an even number of at least two. Pair i of r rotated
+    features rotates by base^(-2i/r) radians from token to token.
     """
 
     has_parameters = False
@@ -84,12 +77,11 @@ class Rope(nn.Module):
         return torch.cat((rotate(first, start, self.base), rest), dim=-1)
 
 
-@primitive(
+@token_map(
     "short_conv",
-    "tokens: tokens[h,w] -> tokens[h,w]",
-    role=Role.POSITION,  # the result depends on the neighbours of a token
-    notation="conv_{kernel}({tokens})",
-    source="So et al. 2021 (Primer), section 4.2",
+    "conv_{kernel}({tokens})",
+    "So et al. 2021 (Primer), section 4.2",
+    role=Role.POSITION,
     parameters={
         "kernel": Integer(default=3, low=2, high=64),
         "causal": Flag(default=True),
@@ -99,17 +91,15 @@ class Rope(nn.Module):
     state=lambda sizes, params: (
         sizes.heads * sizes.width * (params["kernel"] - 1) if params["causal"] else None
     ),
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
 )
 class ShortConv(nn.Module):
     """Depthwise convolution over the tokens, with one kernel for each feature of each head.
 
     out_t = b + sum_s w_s tokens_{t-s}, with s = 0 to kernel - 1 if causal. Otherwise the kernel is
     centred on t, and an even kernel covers one token more to the right. Padding and tokens beyond
-    the edges count as zeros.
-
-    Args:
-        init: ``random``; ``identity`` for out_t = tokens_t; or ``residual`` for the sum of both.
+    the edges count as zeros. ``init`` is ``random``; ``identity`` for out_t = tokens_t; or
+    ``residual`` for the sum of both.
     """
 
     needs_all_tokens = True
@@ -142,15 +132,14 @@ class ShortConv(nn.Module):
         return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
 
 
-@primitive(
+@token_map(
     "token_shift",
-    "tokens: tokens[h,w] -> tokens[h,w]",
+    "shift({tokens})",
+    "Peng et al. 2023 (RWKV, arXiv 2305.13048), with 1 - mu for its mu",
     role=Role.POSITION,
-    notation="shift({tokens})",
-    source="Peng et al. 2023 (RWKV, arXiv 2305.13048), with 1 - mu for its mu",
     state=lambda sizes, params: sizes.heads * sizes.width,
     parameters={"init": Choice(default="identity", values=("identity", "spread"))},
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
 )
 class TokenShift(nn.Module):
     """Each feature mixed with the same feature of the previous token.

@@ -7,26 +7,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import Role, always, pair_score, primitive
 from nas.genome.primitives.domains import Choice
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Key, Mask, Query, Scores, Sums, Tokens, Values
 from nas.genome.primitives.signs import Sign, non_negative, sign_of_product
 
 
-@primitive(
-    "scaled_dot_product",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="({query}·{key}ᵀ)/√d",
-    source="Vaswani et al. 2017, eq. 1",
-    sign=sign_of_product,
+@pair_score(
+    "scaled_dot_product", "({query}·{key}ᵀ)/√d", "Vaswani et al. 2017, eq. 1", sign=sign_of_product
 )
 class ScaledDotProduct(nn.Module):
-    """Dot products of queries and keys, divided by the square root of ``rank``.
+    """Dot products of queries and keys: scores_ij = q_i · k_j / sqrt(r), r = ``rank``.
 
-    scores_ij = q_i · k_j / sqrt(r), where r is the operands' width; for operands of model width, as
-    in Patterns, it is the head width.
+    r is the operands' width; for operands of model width, as in Patterns, it is the head width.
     """
 
     def __init__(self, rank: int) -> None:
@@ -37,12 +31,10 @@ class ScaledDotProduct(nn.Module):
         return query @ key.transpose(-2, -1) * self.scale
 
 
-@primitive(
+@pair_score(
     "bilinear",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="{query}·W·{key}ᵀ",
-    source="Luong et al. 2015 (general), section 3.1; Evolving Attention, section 2.1",
+    "{query}·W·{key}ᵀ",
+    "Luong et al. 2015 (general), section 3.1; Evolving Attention, section 2.1",
 )
 class Bilinear(nn.Module):
     """Unscaled dot products of keys with a learned linear map of the queries.
@@ -64,12 +56,10 @@ def unit_length(tokens: Tokens) -> Tokens:
     return F.normalize(exact, dim=-1, eps=1e-3).to(tokens.dtype)
 
 
-@primitive(
+@pair_score(
     "cosine",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="τ·cos({query}, {key})",
-    source="Henry et al. 2020 (QKNorm), eq. 4; per head: Liu et al. 2022 (Swin V2), eq. 2",
+    "τ·cos({query}, {key})",
+    "Henry et al. 2020 (QKNorm), eq. 4; per head: Liu et al. 2022 (Swin V2), eq. 2",
 )
 class Cosine(nn.Module):
     """Cosines of the angles between queries and keys, times a learned factor g of each head.
@@ -91,21 +81,18 @@ class Cosine(nn.Module):
         return unit_length(key)
 
 
-@primitive(
+@pair_score(
     "quadratic_product",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="{form}({query}·{key}ᵀ/√d)",
-    source="taylor: Arora et al. 2024 (Based, arXiv 2402.18668); square: Aksenov et al. "
+    "{form}({query}·{key}ᵀ/√d)",
+    "taylor: Arora et al. 2024 (Based, arXiv 2402.18668); square: Aksenov et al. "
     "2024 (ReBased, arXiv 2402.10644)",
     parameters={"form": Choice(default="taylor", values=("taylor", "square"))},
     sign=non_negative,
 )
 class QuadraticProduct(nn.Module):
-    """Quadratic functions of scaled dot products, which are never negative.
+    """Quadratic functions of s_ij = q_i · k_j / sqrt(r), which are never negative; r = ``rank``.
 
-    With s_ij = q_i · k_j / sqrt(r), r = ``rank``: taylor: 1 + s + s^2 / 2, the expansion of exp(s)
-    to second order. square: s^2.
+    taylor: 1 + s + s^2 / 2, the expansion of exp(s) to second order. square: s^2.
     """
 
     has_parameters = False
@@ -120,12 +107,10 @@ class QuadraticProduct(nn.Module):
         return scores.square() if self.is_square else 1.0 + scores + scores.square() / 2.0
 
 
-@primitive(
+@pair_score(
     "distance",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="-|{query} - {key}|²/2√d",
-    source="Chen et al. 2021 (Skyformer), section 4.1: the logarithm of its Gaussian kernel",
+    "-|{query} - {key}|²/2√d",
+    "Chen et al. 2021 (Skyformer), section 4.1: the logarithm of its Gaussian kernel",
     sign=lambda operands: Sign.NON_POSITIVE,
 )
 class Distance(nn.Module):
@@ -149,12 +134,10 @@ class Distance(nn.Module):
         return exact.square().sum(dim=-1, keepdim=True) / 2.0
 
 
-@primitive(
+@pair_score(
     "convolutional_score",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="conv({query})·conv({key})ᵀ",
-    source="Evolving Attention, section 2.1",
+    "conv({query})·conv({key})ᵀ",
+    "Evolving Attention, section 2.1",
     is_causal_safe=lambda params: False,
 )
 class ConvolutionalScore(nn.Module):
@@ -185,7 +168,7 @@ class ConvolutionalScore(nn.Module):
     role=Role.AGGREGATE,
     notation="{weights}·{values}",
     source="Vaswani et al. 2017, eq. 1",
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
     sign=sign_of_product,
 )
 class WeightedSum(nn.Module):
@@ -222,10 +205,9 @@ class ExcludeValue(nn.Module):
     "Dao and Gu 2024 (Mamba-2, arXiv 2405.21060)",
 )
 class ValueSkip(nn.Module):
-    """Each token plus a multiple of the value of the same token.
+    """Each token plus a multiple of the value of the same token: out_i = o_i + D_h v_i.
 
-    out_i = o_i + D_h v_i, with tokens o, values v (``own``), and a learned D_h, initially 1. The
-    second term is zero if the mask hides all keys from token i.
+    D_h is learned and initially 1. The second term is zero if the mask hides all keys from token i.
     """
 
     reads_hidden_tokens = True

@@ -1,6 +1,6 @@
 """Query-As-Network Attention (QANA): each query is a small network that scores the keys.
 
-Vermillion 2025, eq. 3.1. Decisions beside those in nas/genome/mechanisms/neural.py:
+Vermillion 2025, eq. 3.1. Decisions beside those in nas/genome/mechanisms/papers.py:
 
 - s is the query stream. U, V, b and c are projected from the block's input x by one linear map per
   head, so they exist even if the query is not projected.
@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Params, Role, primitive
+from nas.genome.primitives.base import Params, pair_score
 from nas.genome.primitives.domains import Choice, Flag, Integer
 from nas.genome.primitives.neural_scores import ACTIVATION
 from nas.genome.primitives.positions import rotate
@@ -35,12 +35,10 @@ def _check(params: Params) -> str | None:
     )
 
 
-@primitive(
+@pair_score(
     "qana",
-    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="QANA_{hidden}({query}, {key})",
-    source="Vermillion 2025 (QANA), eq. 3.1",
+    "QANA_{hidden}({query}, {key})",
+    "Vermillion 2025 (QANA), eq. 3.1",
     parameters={
         "hidden": Integer(default=4, low=1, high=64),
         "activation": ACTIVATION,
@@ -56,14 +54,13 @@ class Qana(nn.Module):
     """Dot product plus a hidden layer whose weights are computed from the query's token.
 
     scores_ij = s_i·k_j / sqrt(r) + alpha (sum_l V_il act(m U_il·k_j + b_il) + c_i),
-    with r the key width, m = 1 or 1/sqrt(r), and U, V, b, c linear in the block's input x_i.
+    with r the key width, and U, V, b, c linear in the block's input x_i.
 
     Args:
         hidden: number of hidden units, which the index l counts.
         init: initial values of U, V, b and c. ``random`` draws all of them. ``zero_out`` sets V, b
             and c to zero; scores start as dot products, and all weights can train. ``paper_zero``
-            sets all to zero, as in the paper; under a normaliser that ignores shifts, such as
-            softmax, they never train. ``gate`` draws all and sets alpha to zero.
+            sets all to zero, as in the paper. ``gate`` draws all and sets alpha to zero.
         mlp_scale: ``none`` for m = 1, or ``sqrt`` for m = 1/sqrt(r).
         gate: ``none`` for alpha = 1, ``learned`` for a learned alpha of each head, or ``warmup``
             for an alpha that rises from 0 to 1 over the first 100 forward passes in training mode
@@ -129,16 +126,15 @@ class Qana(nn.Module):
     def turned(
         self, query: Tensor, key: Tensor, units: tuple[Tensor, ...], start: int | Tensor
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Return query, key and units, with query, key and U rotated by token positions."""
         rows, *rest = units
         return rotate(query, start), rotate(key), (rotate(rows, start), *rest)
 
     def units(self, x: Float[Tensor, "b q d"]) -> tuple[Tensor, ...]:
-        """Compute U, V, b and c, the weights of the small network that each query defines.
+        """Return U, V, b and c, the weights of the small network that each query defines.
 
-        For l hidden units, U has shape (batch, heads, queries, l, key width), V and b have shape
-        (batch, heads, queries, l), and c has shape (batch, heads, queries, 1). If U is a
-        combination of basis rows without rotation, its coefficients are returned in its place.
+        For l hidden units, U has shape (batch, heads, queries, l, key width), or without rotation
+        its coefficients in the basis rows; V and b have shape (batch, heads, queries, l), c one
+        number.
         """
         tail = self.tail(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         weights, out, bias, shift = tail.split(self.parts, dim=-1)
@@ -148,7 +144,6 @@ class Qana(nn.Module):
         return rows, out, bias, shift
 
     def score(self, query: Query, key: Key, units: tuple[Tensor, ...]) -> Scores:
-        """Compute the scores. With ``rope`` all arguments must be rotated before the call."""
         features, rows, out, bias, shift = self.gated(key, units)
         # One product for all hidden units: (b, h, q * l, w) against the keys.
         inner = (rows.flatten(2, 3) @ features.transpose(-2, -1)).unflatten(2, (-1, self.hidden))
@@ -157,11 +152,7 @@ class Qana(nn.Module):
         return scores + query @ key.transpose(-2, -1) * self.skip_scale
 
     def gated(self, key: Key, units: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the networks' input and their U, V, b and c, scaled by m and alpha.
-
-        The input is the keys, or their products with the basis. In training mode with
-        ``gate: warmup``, the call is counted.
-        """
+        """Return the networks' inputs (keys or products with the basis), and scaled U, V, b, c."""
         rows, out, bias, shift = units
         if self.scale != 1.0:
             rows = rows * self.scale

@@ -6,24 +6,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import Role, primitive, score_change
 from nas.genome.primitives.domains import Real
 from nas.genome.primitives.shapes import Key, Scores
 from nas.genome.primitives.signs import common_sign
 
 
-@primitive(
+@score_change(
     "temperature",
-    "scores: scores[h] -> scores[h]",
-    role=Role.ADJUST,
-    notation="τ·{scores}",
-    source="Lin et al. 2018 (Learning When to Concentrate or Divert Attention); per head",
+    "τ·{scores}",
+    "Lin et al. 2018 (Learning When to Concentrate or Divert Attention); per head",
 )
 class Temperature(nn.Module):
-    """Scores times a learned factor of each head, which starts at 1; excluded keys stay excluded.
-
-    out_h = t_h scores_h
-    """
+    """Scores times a learned factor of each head, initially 1; excluded keys stay excluded."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -37,12 +32,10 @@ class Temperature(nn.Module):
         return scaled.masked_fill(excluded, -torch.inf)
 
 
-@primitive(
+@score_change(
     "softcap",
-    "scores: scores[h] -> scores[h]",
-    role=Role.ADJUST,
-    notation="softcap_{cap}({scores})",
-    source="Bello et al. 2016, eq. 16; Gemma 2, section 2",
+    "softcap_{cap}({scores})",
+    "Bello et al. 2016, eq. 16; Gemma 2, section 2",
     parameters={"cap": Real(default=50.0, low=1e-3, high=1e6)},
     sign=common_sign,
 )
@@ -66,9 +59,9 @@ class Softcap(nn.Module):
     source="Dai et al. 2019 (Transformer-XL), section 3.3, term (c)",
 )
 class KeyBias(nn.Module):
-    """Scores plus a learned linear function of the key, which is initially zero.
+    """Scores plus a learned linear function of the key: out_ij = scores_ij + u_h·k_j / sqrt(rank).
 
-    out_ij = scores_ij + u_h·k_j / sqrt(rank)
+    u_h is initially zero.
     """
 
     def __init__(self, heads: int, width: int, rank: int) -> None:
@@ -106,12 +99,10 @@ def alibi_slopes(heads: int, like: Tensor) -> Float[Tensor, "h"]:
     return 2.0 ** (numbers * (-8.0 / heads))
 
 
-@primitive(
+@score_change(
     "alibi",
-    "scores: scores[h] -> scores[h]",
-    role=Role.ADJUST,
-    notation="({scores} - m|i-j|)",
-    source="Press et al. 2022 (ALiBi), section 3; both directions: its authors' code, symmetric",
+    "({scores} - m|i-j|)",
+    "Press et al. 2022 (ALiBi), section 3; both directions: its authors' code, symmetric",
 )
 class Alibi(nn.Module):
     """Scores minus a penalty proportional to the distance of query and key.

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import normaliser, score_change
 from nas.genome.primitives.domains import Integer
 from nas.genome.primitives.masks import below_top, hide
 from nas.genome.primitives.normalisers import masked_softmax
@@ -22,8 +22,7 @@ from nas.genome.primitives.signs import lowered
 def threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
     """Return sparsemax (``power`` 1) or 1.5-entmax (``power`` 2) of the scores of visible keys.
 
-    A row without visible keys gives weights of zero. Gradients flow only through the keys with
-    positive weight; the selection of these keys is treated as a constant.
+    Gradients flow only through the keys with positive weight, whose selection counts as a constant.
     """
     z = below_top(scores if power == 1 else scores / 2.0, mask)
     support = support_of(z.detach(), power)
@@ -42,8 +41,8 @@ def threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
 def support_of(z: Scores, power: int) -> Bool[Tensor, "b h q k"]:
     """Return a mask of the keys with positive weight, given the result ``z`` of ``below_top``.
 
-    In descending order these keys are the longest prefix whose last entry exceeds the threshold t
-    that the entries of this prefix alone would have.
+    In descending order they are the longest prefix whose last entry exceeds the threshold that the
+    entries of this prefix alone would have.
     """
     ordered = z.sort(dim=-1, descending=True).values
     rank = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
@@ -59,35 +58,17 @@ def support_of(z: Scores, power: int) -> Bool[Tensor, "b h q k"]:
     return (z >= edge) & (last > 0)
 
 
-@primitive(
-    "sparsemax",
-    "scores: scores[h] -> weights[h]",
-    role=Role.NORMALIZE,
-    notation="sparsemax({scores})",
-    source="Martins and Astudillo 2016, eq. 2 and algorithm 1",
-)
+@normaliser("sparsemax", "sparsemax({scores})", "Martins and Astudillo 2016, eq. 2 and algorithm 1")
 class Sparsemax(nn.Module):
-    """Projection of each row of scores onto the simplex; most weights are exactly zero.
-
-    weights_ij = max(scores_ij - t_i, 0), with t_i such that the row sums to 1
-    """
+    """Projection of each row of scores onto the simplex: max(scores_ij - t_i, 0)."""
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return threshold_weights(scores, mask, 1)
 
 
-@primitive(
-    "entmax15",
-    "scores: scores[h] -> weights[h]",
-    role=Role.NORMALIZE,
-    notation="entmax₁.₅({scores})",
-    source="Peters et al. 2019, eq. 10 and algorithm 2",
-)
+@normaliser("entmax15", "entmax₁.₅({scores})", "Peters et al. 2019, eq. 10 and algorithm 2")
 class Entmax15(nn.Module):
-    """Entmax with alpha = 1.5, between softmax and sparsemax; low scores give weights of zero.
-
-    weights_ij = max(scores_ij / 2 - t_i, 0)^2, with t_i such that the row sums to 1
-    """
+    """Entmax with alpha = 1.5, between softmax and sparsemax: max(scores_ij / 2 - t_i, 0)^2."""
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return threshold_weights(scores, mask, 2)
@@ -102,12 +83,10 @@ def keep_largest(scores: Scores, mask: Mask, count: int) -> Scores:
     return hidden.masked_fill(hidden < least, -torch.inf)
 
 
-@primitive(
+@score_change(
     "topk_filter",
-    "scores: scores[h] -> scores[h]",
-    role=Role.ADJUST,
-    notation="top_{k}({scores})",
-    source="Evolving Attention, section 2.1 (k = 10)",
+    "top_{k}({scores})",
+    "Evolving Attention, section 2.1 (k = 10)",
     parameters={"k": Integer(default=10, low=1, high=65536)},
     sign=lowered,
 )
@@ -124,12 +103,10 @@ class TopkFilter(nn.Module):
         return keep_largest(scores, mask, self.k)
 
 
-@primitive(
+@normaliser(
     "topk_softmax",
-    "scores: scores[h] -> weights[h]",
-    role=Role.NORMALIZE,
-    notation="softmax_top{k}({scores})",
-    source="Gupta et al. 2021 (Memory-efficient Transformers via Top-k Attention), section 2",
+    "softmax_top{k}({scores})",
+    "Gupta et al. 2021 (Memory-efficient Transformers via Top-k Attention), section 2",
     parameters={"k": Integer(default=10, low=1, high=65536)},
 )
 class TopkSoftmax(nn.Module):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import torch
 from jaxtyping import Float
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.genome import LABELS
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import Role, always, primitive, token_map
 from nas.genome.primitives.domains import Choice, Flag, Integer
 from nas.genome.primitives.products import unit_length
 from nas.genome.primitives.shapes import Tokens
@@ -24,17 +23,11 @@ from nas.genome.primitives.signs import (
 )
 
 
-def _map_of_tokens(
-    name: str, *, role: Role = Role.TRANSFORM, **declared: Any
-) -> Callable[[type[nn.Module]], type[nn.Module]]:
-    return primitive(name, "tokens: tokens[h,w] -> tokens[h,w]", role=role, **declared)
-
-
-@_map_of_tokens(
+@token_map(
     "gelu",
-    notation="GELU({tokens})",
-    source="Hendrycks and Gimpel 2016, eq. 1; Evolving Attention, section 2.1",
-    is_featurewise=lambda params: True,
+    "GELU({tokens})",
+    "Hendrycks and Gimpel 2016, eq. 1; Evolving Attention, section 2.1",
+    is_featurewise=always,
 )
 class Gelu(nn.Module):
     """Gaussian error linear unit: x Phi(x), with the exact normal distribution function Phi."""
@@ -43,12 +36,7 @@ class Gelu(nn.Module):
         return F.gelu(tokens)
 
 
-@_map_of_tokens(
-    "silu",
-    notation="SiLU({tokens})",
-    source="Elfwing et al. 2017, eq. 9",
-    is_featurewise=lambda params: True,
-)
+@token_map("silu", "SiLU({tokens})", "Elfwing et al. 2017, eq. 9", is_featurewise=always)
 class Silu(nn.Module):
     """Sigmoid-weighted linear unit: x sigmoid(x)."""
 
@@ -56,13 +44,7 @@ class Silu(nn.Module):
         return F.silu(tokens)
 
 
-@_map_of_tokens(
-    "relu",
-    notation="ReLU({tokens})",
-    source="Nair and Hinton 2010",
-    sign=rectified,
-    is_featurewise=lambda params: True,
-)
+@token_map("relu", "ReLU({tokens})", "Nair and Hinton 2010", sign=rectified, is_featurewise=always)
 class Relu(nn.Module):
     """Rectified linear unit: max(x, 0)."""
 
@@ -70,12 +52,7 @@ class Relu(nn.Module):
         return F.relu(tokens)
 
 
-@_map_of_tokens(
-    "tanh",
-    notation="tanh({tokens})",
-    source="elementary",
-    is_featurewise=lambda params: True,
-)
+@token_map("tanh", "tanh({tokens})", "elementary", is_featurewise=always)
 class Tanh(nn.Module):
     """Hyperbolic tangent of each feature."""
 
@@ -83,28 +60,25 @@ class Tanh(nn.Module):
         return torch.tanh(tokens)
 
 
-@_map_of_tokens(
+@token_map(
     "l2_norm",
-    notation="{tokens}/|{tokens}|",
-    source="Yang et al. 2024 (DeltaNet, arXiv 2406.06484)",
+    "{tokens}/|{tokens}|",
+    "Yang et al. 2024 (DeltaNet, arXiv 2406.06484)",
     sign=common_sign,
 )
 class L2Norm(nn.Module):
-    """Each token's features of each head, divided by their Euclidean length.
-
-    out = x / max(|x|, 1e-3), which has unit length unless x is nearly zero
-    """
+    """Each token's features of each head, divided by their length: x / max(|x|, 1e-3)."""
 
     def forward(self, tokens: Tokens) -> Tokens:
         return unit_length(tokens)
 
 
-@_map_of_tokens(
+@token_map(
     "elu_plus_one",
-    notation="(elu({tokens}) + 1)",
-    source="Katharopoulos et al. 2020 (Transformers are RNNs)",
+    "(elu({tokens}) + 1)",
+    "Katharopoulos et al. 2020 (Transformers are RNNs)",
     sign=non_negative,
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
 )
 class EluPlusOne(nn.Module):
     """Positive features: x + 1 for positive x, and exp(x) for all other x."""
@@ -114,10 +88,10 @@ class EluPlusOne(nn.Module):
         return F.relu(tokens) + tokens.clamp(max=0.0).exp()
 
 
-@_map_of_tokens(
+@token_map(
     "feature_softmax",
-    notation="softmax_w({tokens})",
-    source="Shen et al. 2021 (Efficient Attention, arXiv 1812.01243), of queries",
+    "softmax_w({tokens})",
+    "Shen et al. 2021 (Efficient Attention, arXiv 1812.01243), of queries",
     sign=non_negative,
 )
 class FeatureSoftmax(nn.Module):
@@ -127,10 +101,10 @@ class FeatureSoftmax(nn.Module):
         return torch.softmax(tokens, dim=-1)
 
 
-@_map_of_tokens(
+@token_map(
     "layer_norm",
-    notation="LN({tokens})",
-    source="Ba et al. 2016, eq. 4; Evolving Attention, section 2.1",
+    "LN({tokens})",
+    "Ba et al. 2016, eq. 4; Evolving Attention, section 2.1",
     parameters={"shift": Flag(default=True)},
 )
 class LayerNorm(nn.Module):
@@ -147,20 +121,17 @@ class LayerNorm(nn.Module):
         return self.norm(tokens)
 
 
-@_map_of_tokens(
+@token_map(
     "rms_norm",
-    notation="RMS({tokens})",
-    source="Zhang and Sennrich 2019 (RMSNorm), eq. 4; span 2: Differential Transformer",
+    "RMS({tokens})",
+    "Zhang and Sennrich 2019 (RMSNorm), eq. 4; span 2: Differential Transformer",
     parameters={"span": Integer(default=1, low=1, high=2)},
 )
 class RmsNorm(nn.Module):
     """Root mean square norm of each token's features; all heads share the gain g.
 
-    out = x / sqrt(mean(x^2) + 1e-6) * g
-
-    Args:
-        span: number of neighbouring heads whose features are normalised together, with a gain of
-            span * w numbers. The last of an odd number of heads is normalised alone.
+    out = x / sqrt(mean(x^2) + 1e-6) * g, over the features of ``span`` neighbouring heads together,
+    with a gain of span * w numbers. The last of an odd number of heads is normalised alone.
     """
 
     def __init__(self, width: int, *, span: int = 1) -> None:
@@ -182,10 +153,10 @@ class RmsNorm(nn.Module):
         return (exact / (mean + 1e-6).sqrt() * gain).to(tokens.dtype)
 
 
-@_map_of_tokens(
+@token_map(
     "linear",
-    notation="Linear({tokens})",
-    source="Evolving Attention, section 2.1",
+    "Linear({tokens})",
+    "Evolving Attention, section 2.1",
     parameters={"init": Choice(default="random", values=("random", "identity"))},
 )
 class Linear(nn.Module):
@@ -202,22 +173,20 @@ class Linear(nn.Module):
         return self.linear(tokens)
 
 
-@_map_of_tokens(
+@token_map(
     "head_linear",
-    notation="W_h {tokens}",
-    source="DeepSeek-AI 2024 (DeepSeek-V2, arXiv 2405.04434)",
+    "W_h {tokens}",
+    "DeepSeek-AI 2024 (DeepSeek-V2, arXiv 2405.04434)",
     parameters={
         "least_heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"]))),
     },
     least_heads="least_heads",
 )
 class HeadLinear(nn.Module):
-    """Learned linear map of each head's features, with one matrix W_h (w x w) for each head h.
+    """Learned linear map of each head's features: out_h = W_h tokens_h, with W_h: w x w.
 
-    out_h = W_h tokens_h. Operands with fewer heads than the result are repeated.
-
-    Args:
-        least_heads: label of the smallest head count of the result.
+    The result has at least the head count of the label ``least_heads``; operands with fewer heads
+    are repeated.
     """
 
     def __init__(self, heads: int, width: int, *, least_heads: str = "one") -> None:
@@ -233,21 +202,18 @@ class HeadLinear(nn.Module):
 GATE_INIT: Final = Choice(default="random", values=("random", "open"))
 
 
-@_map_of_tokens(
+@token_map(
     "gated_value",
+    "gate({tokens})",
+    "Evolving Attention, section 2.1",
     role=Role.GATE,
-    notation="gate({tokens})",
-    source="Evolving Attention, section 2.1",
     parameters={"init": GATE_INIT},
     sign=common_sign,
 )
 class GatedValue(nn.Module):
     """Features multiplied by a gate computed from the same token: v * sigmoid(W v + b).
 
-    All heads share W and b.
-
-    Args:
-        init: ``random`` for gates that start near 1/2, or ``open`` for b = 4 and gates near 1.
+    All heads share W and b. Gates start near 1/2, or near 1 (b = 4) if ``init`` is ``open``.
     """
 
     def __init__(self, width: int, *, init: str = "random") -> None:
@@ -260,11 +226,11 @@ class GatedValue(nn.Module):
         return tokens * torch.sigmoid(self.gate(tokens))
 
 
-@_map_of_tokens(
+@token_map(
     "output_gate",
+    "{tokens} ⊙ σ(W x)",
+    "Qiu et al. 2025 (Gated Attention, arXiv 2505.06708), eq. 5",
     role=Role.GATE,
-    notation="{tokens} ⊙ σ(W x)",
-    source="Qiu et al. 2025 (Gated Attention, arXiv 2505.06708), eq. 5",
     parameters={
         "per": Choice(default="feature", values=("feature", "head")),
         "init": GATE_INIT,
@@ -275,11 +241,8 @@ class GatedValue(nn.Module):
 class OutputGate(nn.Module):
     """Features multiplied by a gate computed from the block's input x.
 
-    out_i = tokens_i * sigmoid(W_h x_i), elementwise, with a learned map W_h for each head h
-
-    Args:
-        per: whether each ``feature`` or each ``head`` has its own gate.
-        init: ``random`` for gates that start near 1/2, or ``open`` for a bias of 4.
+    out_i = tokens_i * sigmoid(W_h x_i), elementwise, with a learned map W_h for each head h, and a
+    gate ``per`` feature or head. Gates start near 1/2, or near 1 (bias 4) if ``init`` is ``open``.
     """
 
     def __init__(
@@ -314,7 +277,7 @@ class OutputGate(nn.Module):
     source="Evolving Attention, section 2.1",
     commutes=True,
     sign=common_sign,
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
 )
 class Add(nn.Module):
     """Sum of two tensors of one kind. A key that either score excludes is excluded."""
@@ -334,7 +297,7 @@ class Add(nn.Module):
     source="Evolving Attention, section 2.1",
     commutes=True,
     sign=sign_of_product,
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
 )
 class Multiply(nn.Module):
     """Elementwise product of two tensors of one kind.
@@ -348,16 +311,16 @@ class Multiply(nn.Module):
         return first * second
 
 
-@_map_of_tokens(
+@token_map(
     "swish_gate",
+    "{tokens} ⊙ SiLU(W x)",
+    "Sun et al. 2023 (RetNet, arXiv 2307.08621)",
     role=Role.GATE,
-    notation="{tokens} ⊙ SiLU(W x)",
-    source="Sun et al. 2023 (RetNet, arXiv 2307.08621)",
-    is_featurewise=lambda params: True,
+    is_featurewise=always,
     sign=keeps_zero,
 )
 class SwishGate(nn.Module):
-    """Features multiplied by a gate that is computed from the block's input x and may be negative.
+    """Features multiplied by a gate of the block's input x, which may be negative.
 
     out_i = tokens_i * silu(W_h x_i), elementwise, with a learned map W_h for each head h
     """
@@ -372,13 +335,13 @@ class SwishGate(nn.Module):
         return tokens * F.silu(gate)
 
 
-@_map_of_tokens(
+@token_map(
     "model_norm",
-    notation="RMS_d({tokens})",
-    source="Zhang and Sennrich 2019 (RMSNorm), eq. 4, over the features of all heads",
+    "RMS_d({tokens})",
+    "Zhang and Sennrich 2019 (RMSNorm), eq. 4, over the features of all heads",
 )
 class ModelNorm(nn.Module):
-    """Root mean square norm over the features of all heads of a token, with a gain for each.
+    """Root mean square norm over the features of all heads of a token, with a gain g for each.
 
     out = x / sqrt(mean(x^2) + 1e-6) * g
     """

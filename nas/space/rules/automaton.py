@@ -4,14 +4,13 @@
 
 Each node of a path is one symbol. A word matches a node if it is the node's role or the name of its
 primitive, and ``.`` matches any node. Operators are juxtaposition, ``|``, ``*``, ``+``, ``?`` and
-parentheses. Sets of automaton states are bit masks, so that one pass over a DAG follows all paths
-at once.
+parentheses. Sets of states are bit masks, so that one pass over a DAG follows all paths at once.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -20,7 +19,6 @@ from nas.common.config import near, shortened
 MAX_CHARACTERS: Final = 500  # of an expression
 MAX_STATES: Final = 500  # of an automaton, which may have exponentially many
 MAX_PARENTHESES: Final = 64
-Fragment = tuple[int, int]  # start and end state of a part of an expression
 
 
 class Symbol(NamedTuple):
@@ -34,8 +32,8 @@ class Symbol(NamedTuple):
 class Automaton:
     """A deterministic automaton with the states 0 (the start), 1, 2, and so on.
 
-    ``accepting`` is the bit mask of the accepting states; ``steps`` has, for each symbol, the tuple
-    of the next states of all states.
+    ``accepting`` is the bit mask of the accepting states; ``steps`` has the next states of all
+    states, for each symbol.
     """
 
     accepting: int
@@ -64,21 +62,21 @@ class Automaton:
 
 
 def compile_pattern(pattern: str, symbols: Sequence[Symbol], words: Set[str]) -> Automaton:
-    """Return the automaton of an expression, by Thompson's and the subset construction.
+    """Return the automaton of an expression, by Glushkov's and the subset construction.
 
     Raises:
         ValueError: the expression is malformed or too large, or has a word not in ``words``.
     """
-    nfa = _Nfa(pattern, words)
+    parsed = _Parser(pattern, words)
     # Symbols that match the same words of the expression lead to the same states.
-    used = set(nfa.tokens)
-    kinds = {symbol: frozenset(used.intersection(symbol)) for symbol in symbols}
-    states = {nfa.closure({nfa.start}): 0}
+    kinds = {symbol: frozenset({*parsed.labels}.intersection(symbol)) for symbol in symbols}
+    states = {frozenset({0}): 0}
     queue, table = list(states), []
     for subset in queue:
         row: dict[frozenset[str], int] = {}
+        followers = {after for position in subset for after in parsed.follow[position]}
         for kind in dict.fromkeys(kinds.values()):
-            after = nfa.closure(nfa.move(subset, kind))
+            after = frozenset(p for p in followers if parsed.labels[p] in (".", *kind))
             if after not in states:
                 states[after] = len(states)
                 queue.append(after)
@@ -86,15 +84,23 @@ def compile_pattern(pattern: str, symbols: Sequence[Symbol], words: Set[str]) ->
         table.append(row)
         if len(states) > MAX_STATES:
             raise ValueError(f"its automaton has more than {MAX_STATES} states; expected fewer")
-    accepting = sum(1 << number for subset, number in states.items() if nfa.final in subset)
+    accepting = sum(1 << number for subset, number in states.items() if subset & parsed.final)
     steps = {symbol: tuple(row[kind] for row in table) for symbol, kind in kinds.items()}
     return Automaton(accepting, steps)
 
 
-class _Nfa:
-    """The nondeterministic automaton of an expression, built while the expression is parsed.
+class _Part(NamedTuple):
+    """A part of an expression: whether it matches an empty path, and its first and last words."""
 
-    The label of an edge is a word, "." for any symbol, or None if the edge consumes no symbol.
+    is_optional: bool
+    first: frozenset[int]
+    last: frozenset[int]
+
+
+class _Parser:
+    """The words of an expression by position; 0 is the start, ``final`` has the last positions.
+
+    ``follow`` has, for each position, the positions of the words that may come next.
     """
 
     def __init__(self, pattern: str, words: Set[str]) -> None:
@@ -102,67 +108,49 @@ class _Nfa:
             raise ValueError(
                 f"expected at most {MAX_CHARACTERS} characters and {MAX_PARENTHESES} parentheses"
             )
-        self.words, self.edges = words, list[list[tuple[str | None, int]]]()
+        self.words, self.labels = words, [""]
         self.tokens, self.at = re.findall(r"\w+|\S", pattern), 0
-        self.start, self.final = self._alternatives()
+        self.follow: list[frozenset[int]] = [frozenset()]
+        start = frozenset({0})
+        self.final = self._joined(_Part(False, start, start), self._alternatives()).last
         if self.at < len(self.tokens):
             raise ValueError(f"{self.tokens[self.at]!r} stands where a word was expected")
-
-    def closure(self, states: Iterable[int]) -> frozenset[int]:
-        reached = set(states)
-        stack = list(reached)
-        while stack:
-            for word, after in self.edges[stack.pop()]:
-                if word is None and after not in reached:
-                    reached.add(after)
-                    stack.append(after)
-        return frozenset(reached)
-
-    def move(self, states: Set[int], kind: Set[str]) -> set[int]:
-        edges = (edge for state in states for edge in self.edges[state])
-        return {after for word, after in edges if word == "." or word in kind}
-
-    def _state(self) -> int:
-        self.edges.append([])
-        return len(self.edges) - 1
 
     def _peek(self) -> str | None:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
 
-    def _around(self, *inside: Fragment) -> Fragment:
-        start, final = self._state(), self._state()
-        for begin, end in inside:
-            self.edges[start].append((None, begin))
-            self.edges[end].append((None, final))
-        return start, final
-
-    def _alternatives(self) -> Fragment:
-        first = self._sequence()
+    def _alternatives(self) -> _Part:
+        part = self._sequence()
         while self._peek() == "|":
             self.at += 1
-            first = self._around(first, self._sequence())
-        return first
+            other = self._sequence()
+            is_optional = part.is_optional or other.is_optional
+            part = _Part(is_optional, part.first | other.first, part.last | other.last)
+        return part
 
-    def _sequence(self) -> Fragment:
-        start = final = self._state()
+    def _sequence(self) -> _Part:
+        part = _Part(True, frozenset(), frozenset())
         while self._peek() not in (None, "|", ")"):
-            begin, end = self._repeated()
-            self.edges[final].append((None, begin))
-            final = end
-        return start, final
+            part = self._joined(part, self._repeated())
+        return part
 
-    def _repeated(self) -> Fragment:
-        fragment = self._atom()
+    def _joined(self, one: _Part, two: _Part) -> _Part:
+        for position in one.last:
+            self.follow[position] |= two.first
+        first = one.first | two.first if one.is_optional else one.first
+        last = one.last | two.last if two.is_optional else two.last
+        return _Part(one.is_optional and two.is_optional, first, last)
+
+    def _repeated(self) -> _Part:
+        part = self._atom()
         while (sign := self._peek()) in ("*", "+", "?"):
             self.at += 1
-            (begin, end), fragment = fragment, self._around(fragment)
-            if sign != "+":
-                self.edges[fragment[0]].append((None, fragment[1]))
             if sign != "?":
-                self.edges[end].append((None, begin))
-        return fragment
+                self._joined(part, part)
+            part = part._replace(is_optional=part.is_optional or sign != "+")
+        return part
 
-    def _atom(self) -> Fragment:
+    def _atom(self) -> _Part:
         sign = self.tokens[self.at]
         self.at += 1
         if sign == "(":
@@ -176,6 +164,7 @@ class _Nfa:
                 f"{shortened(sign)!r} is neither a role nor a primitive"
                 f"{near(sign, sorted(self.words))}"
             )
-        begin, end = self._state(), self._state()
-        self.edges[begin].append((sign, end))
-        return begin, end
+        self.labels.append(sign)
+        self.follow.append(frozenset())
+        position = frozenset({len(self.labels) - 1})
+        return _Part(False, position, position)

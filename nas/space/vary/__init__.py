@@ -20,8 +20,7 @@ from nas.space.rules import Policy
 from nas.space.vary import projecting
 from nas.space.vary.draft import Draft
 from nas.space.vary.grammar import Grammar
-from nas.space.vary.growing import grow, pick
-from nas.space.vary.mutation import GRAPH_OPERATORS, graft
+from nas.space.vary.mutation import GRAPH_OPERATORS, graft, grow, pick
 
 MOST_DRAFTS: Final = 1000  # cached graphs of parents
 TRIES: Final = 50

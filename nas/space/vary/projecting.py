@@ -10,7 +10,7 @@ import numpy as np
 from nas.genome import FLAGS, LABELS, Genome, Projections, Visibility
 from nas.genome.types import infer
 from nas.space import SearchSpace
-from nas.space.vary.growing import pick
+from nas.space.vary.mutation import pick
 
 FIELDS = (*FLAGS, *LABELS)
 

@@ -14,10 +14,9 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,17 +40,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("NAS_CACHE") or "~/.cache/nas").expanduser()
 
 
-@dataclass(frozen=True)
-class _Source:
-    """The training part or the test part of a data set.
-
-    ``classes`` are names by label; ``read`` returns the images with given indices, shape (n,
-    channels, size, size).
-    """
-
-    classes: tuple[str, ...]
-    labels: NDArray[np.int64]
-    read: Callable[[NDArray[np.int64]], NDArray[np.uint8]]
+Source: TypeAlias = tuple[
+    tuple[str, ...], NDArray[np.int64], Callable[[NDArray[np.int64]], NDArray[np.uint8]]
+]
+"""A part of a data set: names of classes by label, labels, and a function from indices to images,
+shape (n, channels, size, size)."""
 
 
 def load_images(
@@ -74,26 +67,23 @@ def load_images(
     Raises:
         DataError: the data are missing or damaged, have only one class, or cannot be downloaded.
     """
-    source = _source(spec, size)
-    chosen = draw_two(source.labels, *counts, np.random.default_rng(seed))
-    pixels = np.split(source.read(np.concatenate(chosen)), [len(chosen[0])])
-    sides: list[dict[str, NDArray[np.generic]]] = [
-        {"images": images, "labels": source.labels[indices]}
-        for images, indices in zip(pixels, chosen, strict=True)
-    ]
-    train, validation = sides
+    classes, labels, read = _source(spec, size)
+    first, second = draw_two(labels, *counts, np.random.default_rng(seed))
+    images, held_out = np.split(read(np.concatenate([first, second])), [len(first)])
+    train: dict[str, NDArray[Any]] = {"images": images, "labels": labels[first]}
+    validation: dict[str, NDArray[Any]] = {"images": held_out, "labels": labels[second]}
     if is_tested:
-        test = _source(spec, size, is_test=True)
-        if test.classes != source.classes:
+        test_classes, test_labels, read = _source(spec, size, is_test=True)
+        if test_classes != classes:
             raise DataError(f"{spec}: the classes of its test part are not those of training.")
-        order = np.random.default_rng(0).permutation(len(test.labels))
-        validation = {"images": test.read(order), "labels": test.labels[order]}
-    digest = hashlib.blake2b(repr(source.classes).encode(), digest_size=8)
+        order = np.random.default_rng(0).permutation(len(test_labels))
+        validation = {"images": read(order), "labels": test_labels[order]}
+    digest = hashlib.blake2b(repr(classes).encode(), digest_size=8)
     for array in (*train.values(), *validation.values()):
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
-    mean, std = _moments(pixels[0])
-    facts = {"classes": source.classes, "mean": mean, "std": std}
+    mean, std = _moments(images)
+    facts = {"classes": classes, "mean": mean, "std": std}
     return Data(spec, train, validation, digest.hexdigest(), facts)
 
 
@@ -107,21 +97,19 @@ def _moments(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float,
     return tuple(mean), tuple(max(v**0.5, 1.0) for v in var)
 
 
-def _source(spec: str, size: int, *, is_test: bool = False) -> _Source:
+def _source(spec: str, size: int, *, is_test: bool = False) -> Source:
     kind, _, path = spec.partition(":")
     if kind == "imagefolder":
         return _folder(Path(path).expanduser(), size, is_test=is_test)
     return {"cifar10": _cifar10, "digits": _digits}[kind](size, is_test=is_test)
 
 
-def _folder(root: Path, size: int, *, is_test: bool) -> _Source:
+def _folder(root: Path, size: int, *, is_test: bool) -> Source:
     part = ("test", "val") if is_test else ("train",)
     classes, images = list_classes(root, part, SUFFIXES, least=2)
     paths = [path for of_class in images for path in of_class]
     labels = np.repeat(np.arange(len(classes)), list(map(len, images))).astype(np.int64)
-    return _Source(
-        classes, labels, lambda chosen: read_images([paths[index] for index in chosen], size)
-    )
+    return classes, labels, lambda chosen: read_images([paths[i] for i in chosen], size)
 
 
 def read_images(paths: Sequence[Path], size: int) -> NDArray[np.uint8]:
@@ -154,7 +142,7 @@ def _to_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:
     return np.atleast_3d(np.asarray(image)).transpose(2, 0, 1)
 
 
-def _digits(size: int, *, is_test: bool) -> _Source:
+def _digits(size: int, *, is_test: bool) -> Source:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -165,10 +153,10 @@ def _digits(size: int, *, is_test: bool) -> _Source:
     indices = np.sort(parts[is_test])
     pixels = np.round(digits.images[indices] * (255 / 16)).astype(np.uint8)
     classes = tuple(str(name) for name in digits.target_names)
-    return _Source(classes, labels[indices], lambda chosen: _scaled(pixels[chosen], size))
+    return classes, labels[indices], lambda chosen: _scaled(pixels[chosen], size)
 
 
-def _cifar10(size: int, *, is_test: bool) -> _Source:
+def _cifar10(size: int, *, is_test: bool) -> Source:
     from torchvision.datasets import CIFAR10
 
     root = cache_folder() / "cifar10"
@@ -183,7 +171,7 @@ def _cifar10(size: int, *, is_test: bool) -> _Source:
         ) from None
     labels = np.asarray(dataset.targets, dtype=np.int64)
     pixels = dataset.data
-    return _Source(tuple(dataset.classes), labels, lambda chosen: _scaled(pixels[chosen], size))
+    return tuple(dataset.classes), labels, lambda chosen: _scaled(pixels[chosen], size)
 
 
 def _scaled(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:

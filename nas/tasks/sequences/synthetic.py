@@ -104,20 +104,12 @@ class SyntheticTask(SequenceTask):
         )
 
 
-class PairsTask(SyntheticTask):
-    """A task on sequences of ``pairs`` of a key and its value; the model predicts values.
+@TASKS.register("recall")
+class RecallTask(SyntheticTask):
+    """The task recall: predict each key's value when the keys come again after all pairs.
 
     The vocabulary has ``num_keys`` keys, then ``num_values`` values.
     """
-
-    num_keys: int = Field(default=8, ge=1, le=100_000)
-    num_values: int = Field(default=8, ge=2, le=100_000)
-    pairs: int = Field(default=16, ge=2, le=10_000)
-
-
-@TASKS.register("recall")
-class RecallTask(PairsTask):
-    """The task recall: predict each key's value when the keys come again after all pairs."""
 
     kind: ClassVar[str] = "recall"
     targets_name: ClassVar[str] = "queried keys' values"
@@ -125,6 +117,7 @@ class RecallTask(PairsTask):
 
     num_keys: int = Field(default=64, ge=2, le=100_000)
     num_values: int = Field(default=16, ge=2, le=100_000)
+    pairs: int = Field(default=16, ge=2, le=10_000)
 
     @model_validator(mode="after")
     def _keys_suffice(self) -> RecallTask:
@@ -152,11 +145,18 @@ class RecallTask(PairsTask):
 
 
 @TASKS.register("induction")
-class InductionTask(PairsTask):
-    """The task induction: keys repeat at random; predict the value of a key that came before."""
+class InductionTask(SyntheticTask):
+    """The task induction: keys repeat at random; predict the value of a key that came before.
+
+    The vocabulary is as in recall. Targets are ``IGNORE_INDEX`` except at keys that came before.
+    """
 
     kind: ClassVar[str] = "induction"
     targets_name: ClassVar[str] = "values of keys that were seen before"
+
+    num_keys: int = Field(default=8, ge=1, le=100_000)
+    num_values: int = Field(default=8, ge=2, le=100_000)
+    pairs: int = Field(default=16, ge=2, le=10_000)
 
     @model_validator(mode="after")
     def _keys_come_again(self) -> InductionTask:
@@ -172,10 +172,6 @@ class InductionTask(PairsTask):
         return Layout(self.num_keys + self.num_values, self.num_values, 2 * self.pairs)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Return ``count`` sequences of pairs, in each of which equal keys have equal values.
-
-        Targets are ``IGNORE_INDEX`` except at keys that occurred before in the sequence.
-        """
         keys = rng.integers(0, self.num_keys, (count, self.pairs))
         values = rng.integers(0, self.num_values, (count, self.num_keys))
         shown = np.take_along_axis(values, keys, axis=1)

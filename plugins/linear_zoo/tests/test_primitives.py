@@ -119,7 +119,7 @@ def test_path_products_multiply_the_maps_between(length: int) -> None:
 @LENGTH
 def test_shared_gates_and_prefix_softmax_are_means_over_the_tokens_so_far(length: int) -> None:
     q, s, v = tokens(length, 3)
-    gates = built("token_gate", form="share")(s)
+    gates = built("slot_gate", form="share")(s)
     factors = get("gated_product").module(rank=1)(q, built("prefix_softmax")(s), gates, gates)
     found = factors.tril() @ v
     out = []

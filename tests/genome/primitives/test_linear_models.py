@@ -23,14 +23,10 @@ def built(name: str, **params: Any) -> Any:
     return primitive.module(**{key: sizes[key] for key in primitive.sizes}, **params).double()
 
 
-def test_token_gates_are_those_of_their_forms() -> None:
+def test_token_gates_are_sigmoids_of_the_tokens() -> None:
     (s,) = tokens(6, 1)
-    for form, gate in (
-        ("sigmoid", torch.sigmoid(s) ** 0.25),
-        ("double_exponential", torch.exp(-torch.exp(s))),
-    ):
-        found = built("token_gate", form=form, **({"root": 4} if form == "sigmoid" else {}))(s)
-        torch.testing.assert_close(torch.exp(found), gate.cumprod(dim=2))
+    gates = torch.exp(built("token_gate")(s))
+    torch.testing.assert_close(gates, torch.sigmoid(s).cumprod(dim=2))
 
 
 def test_quadratic_products_expand_the_exponential() -> None:
@@ -38,11 +34,3 @@ def test_quadratic_products_expand_the_exponential() -> None:
     s = q @ k.mT / WIDTH**0.5
     torch.testing.assert_close(built("quadratic_product")(q, k), 1 + s + s**2 / 2)
     torch.testing.assert_close(built("quadratic_product", form="square")(q, k), s**2)
-
-
-def test_shared_gates_keep_the_share_of_earlier_tokens() -> None:
-    """exp(c_i - c_j) is the share of the softmax over tokens to i that tokens to j hold."""
-    (s,) = tokens(6, 1)
-    found, total = built("token_gate", form="share")(s), s.exp().cumsum(dim=2)
-    expected = total[:, :, 1] / total[:, :, 4]
-    torch.testing.assert_close(torch.exp(found[:, :, 4] - found[:, :, 1]), expected)

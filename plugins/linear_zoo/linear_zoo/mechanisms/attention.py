@@ -131,7 +131,7 @@ def abc() -> Genome:
     g = Graph()
     query, key = g.add("rope", "q"), g.add("rope", "k")
     slots = g.add("projection", "v")
-    gates = g.add("token_gate", slots, form="share")
+    gates = g.add("slot_gate", slots, form="share")
     out = _slot_attention(g, query, key, "v", g.add("prefix_softmax", slots), gates)
     return g.genome(_gated(g, g.add("rms_norm", out), g.add("projection", "v")))
 
@@ -151,7 +151,7 @@ def gsa() -> Genome:
     """
     g = Graph()
     query, key, values = (g.add("silu", stream) for stream in "qkv")
-    gates = g.add("token_gate", g.add("projection", "v"), root=8)
+    gates = g.add("slot_gate", g.add("projection", "v"), root=8)
     writes = g.add("write_gate", gates)
     out = _slot_attention(g, g.add("head_scale", query), key, values, writes, gates)
     return g.genome(g.add("model_norm", g.add("silu", g.add("head_scale", out))))
@@ -169,7 +169,7 @@ def lightnet() -> Genome:
     less; published: 128.
     """
     g = Graph()
-    query, gates = g.add("silu", "q"), g.add("token_gate", "k", form="share")
+    query, gates = g.add("silu", "q"), g.add("slot_gate", "k", form="share")
     keys = g.add("prefix_softmax", "k")
     out = g.sum(g.add("gated_product", query, keys, gates), "v")
     return g.genome(_gated(g, g.add("model_norm", out), g.add("projection", "v", rank=128)))
@@ -196,7 +196,7 @@ def rwkv6() -> Genome:
         g.add("shifted_projection", stream, form="dynamic") for stream in "qkvv"
     )
     decay = g.add("shifted_projection", "k", form="dynamic", rank=64, activation="tanh", bias=-4)
-    gates = g.add("token_gate", decay, form="double_exponential")
+    gates = g.add("slot_gate", decay, form="double_exponential")
     scores = g.add("bonus_product", query, key, gates, g.add("delay_gates", gates))
     out = g.add("layer_norm", g.sum(scores, values), shift=False)
     return g.genome(_gated(g, out, gate), has_wq=False, has_wk=False, has_wv=False)

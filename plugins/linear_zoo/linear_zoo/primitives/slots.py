@@ -8,11 +8,85 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.domains import Choice, Integer
 from nas.genome.primitives.gated import log_decay
-from nas.genome.primitives.gates import running_logsumexp, visibility
-from nas.genome.primitives.shapes import KeyGates, Mask, QueryGates, Scores, Sums, Tokens, Values
+from nas.genome.primitives.gates import summed
+from nas.genome.primitives.masks import drop_padding
+from nas.genome.primitives.shapes import (
+    Gates,
+    KeyGates,
+    Mask,
+    QueryGates,
+    Scores,
+    Sums,
+    Tokens,
+    Values,
+)
+
+
+def visibility(tokens: Tokens, mask: Mask) -> Tokens:
+    """Return ones of the tokens' shape, with zeros for padding, in float32 at least."""
+    exact = torch.promote_types(tokens.dtype, torch.float32)
+    return drop_padding(torch.ones_like(tokens, dtype=exact), mask)
+
+
+def running_logsumexp(tokens: Tokens, visible: Tokens) -> Tokens:
+    """Return z_t = log(exp(s_0) + ... + exp(s_t)) of each feature s; padding is excluded."""
+    exact = tokens.to(visible.dtype)
+    # Finite, because the gradient of an excluded -inf would be NaN.
+    low = exact.detach().amin(dim=2, keepdim=True) - 1000.0
+    return torch.logcumsumexp(torch.where(visible > 0, exact, low), dim=2)
+
+
+@primitive(
+    "slot_gate",
+    "tokens: tokens[h,w] -> feature_gates[h,w]",
+    role=Role.FORGET,
+    notation="f_{form}({tokens})",
+    source="sigmoid: Zhang et al. 2024 (GSA, arXiv 2409.07146); double_exponential: "
+    "Peng et al. 2024 (arXiv 2404.05892); share: Qin et al. 2024 (LightNet, arXiv "
+    "2405.21022), and Peng et al. 2021 (ABC, arXiv 2110.02488)",
+    parameters={
+        "form": Choice(default="sigmoid", values=("sigmoid", "double_exponential", "share")),
+        "root": Integer(default=1, low=1, high=64),
+    },
+    unread=lambda params: () if params["form"] == "sigmoid" else ("root",),
+    state=lambda sizes, params: sizes.heads * sizes.width * (1 + (params["form"] == "share")),
+    is_featurewise=lambda params: True,
+)
+class SlotGate(nn.Module):
+    """Forget gates f of each feature s of the tokens.
+
+    sigmoid: f_t = sigmoid(s_t)^(1 / root). double_exponential: f_t = exp(-exp(s_t)).
+    share: f_t = exp(z_{t-1} - z_t) with z_t = log(exp(s_0) + ... + exp(s_t)), the share of the
+    softmax over all tokens so far that earlier tokens keep; f_0 = 1.
+    """
+
+    needs_all_tokens = True
+    reads_hidden_tokens = True
+    has_parameters = False
+
+    def __init__(self, *, form: str = "sigmoid", root: int = 1) -> None:
+        super().__init__()
+        self.form = form
+        self.root = root
+
+    def forward(self, tokens: Tokens, mask: Mask = None) -> Gates:
+        if self.form != "share":
+            return summed(self.logarithms(tokens), mask)
+        visible = visibility(tokens, mask)
+        total = running_logsumexp(tokens, visible)
+        last = total.detach().amax(dim=2, keepdim=True)
+        first = torch.where(visible > 0, total, last).amin(dim=2, keepdim=True)
+        return (first - total).clamp(max=0.0)
+
+    def logarithms(self, tokens: Tokens) -> Gates:
+        """Return log f."""
+        exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
+        return F.logsigmoid(exact) / self.root if self.form == "sigmoid" else -exact.exp()
 
 
 @primitive(
@@ -26,7 +100,7 @@ from nas.genome.primitives.shapes import KeyGates, Mask, QueryGates, Scores, Sum
 class PrefixSoftmax(nn.Module):
     """Each feature's share in the softmax over all tokens so far.
 
-    out_t = exp(s_t) / (exp(s_0) + ... + exp(s_t)). Together with ``token_gate`` of form share,
+    out_t = exp(s_t) / (exp(s_0) + ... + exp(s_t)). Together with ``slot_gate`` of form share,
     gated sums of tokens with these factors are softmax means over the tokens so far.
     """
 

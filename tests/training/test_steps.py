@@ -15,9 +15,8 @@ from nas.evaluation.trainer import build_model
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.genome.primitives import names
 from nas.tasks import load_task
-from nas.training.cuda_graphs import Steps
 from nas.training.optimizers import ScheduledOptimizer
-from nas.training.steps import EvalStep, TrainStep
+from nas.training.steps import Steps, TrainStep
 from tests.training.recording import Recording
 
 CPU = torch.device("cpu")
@@ -181,18 +180,3 @@ def test_replaced_state_prevents_the_capture(digits, passes):
     run(steps, batches())
     assert "a step replaces layers.0.attention.passes" in steps.execution
     assert work.model.layers[0].attention.passes == 6
-
-
-def test_an_evaluation_counts_each_example_once(digits):
-    found, task = [], task_for()
-    for size in (SIZE, 40):
-        examples = task.examples(digits, "validation", CPU, torch.float32)
-        step = EvalStep(train_step(digits).model, task, examples, "float32", CPU)
-        step.model.eval()
-        for chosen in torch.arange(40).split(size):
-            step(chosen)
-        assert step.totals[2] == 40
-        found.append(step.metrics())
-        assert step.totals.tolist() == [0, 0, 0]  # begins again
-    assert found[0] == pytest.approx(found[1], rel=1e-6)
-    assert found[0]["accuracy"] > 0

@@ -1,0 +1,133 @@
+"""The probe tells mechanisms that say nothing, or too much, from all others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from nas.compiler import build_attention
+from nas.genome import ModelSizes
+from nas.genome.mechanisms import MECHANISMS, mechanism
+from nas.training.dependence import Constant, LastTokens, Leak, probe
+
+SIZES = ModelSizes(32, 8, 2, 16)
+
+
+def block_of(genome):
+    return build_attention(genome, SIZES.dim, SIZES.heads)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_probe_passes_every_named_mechanism(name):
+    block = block_of(mechanism(name).genome)
+    before = {key: value.clone() for key, value in block.state_dict().items()}
+    probe(block, SIZES, is_causal=True)
+    assert all(torch.equal(value, before[key]) for key, value in block.state_dict().items())
+
+
+def test_probe_finds_a_legal_mechanism_that_is_always_zero(genome):
+    always = genome(("distance", "qk"), ("relu_squared", [0]), ("weighted_sum", [1, "v"]))
+    with pytest.raises(Constant, match="same output for every input"):
+        probe(block_of(always), SIZES, is_causal=False)
+
+
+class Block(nn.Module):
+    """A formula of the tokens and one weight, in place of attention."""
+
+    def __init__(self, form, weight=0.0):
+        super().__init__()
+        self.form, self.weight = form, nn.Parameter(torch.as_tensor(weight))
+
+    def forward(self, x, is_causal=False):
+        return self.form(x, self.weight)
+
+
+def routed(x, _):
+    """Each feature goes to the four tokens of the sequence that have the most of it."""
+    return torch.zeros_like(x).scatter(1, x.topk(4, dim=1).indices, 1.0) * x + x
+
+
+def convolved(x, _):
+    """A circular convolution: the end of the sequence reaches its beginning."""
+    kernel = torch.exp(-torch.arange(x.shape[1], dtype=x.dtype))
+    spectrum = torch.fft.rfft(kernel)[:, None] * torch.fft.rfft(x, dim=1)
+    return torch.fft.irfft(spectrum, n=x.shape[1], dim=1)
+
+
+def mean(x, _=None):
+    return x.mean(dim=1, keepdim=True).expand_as(x)
+
+
+def of_blocks(function):
+    """Apply a function to each block of eight tokens."""
+    return lambda x, _: torch.cat([function(block) for block in x.split(8, dim=1)], dim=1)
+
+
+def next_of_odd(x, _):
+    is_odd = torch.arange(x.shape[1])[:, None] % 2 == 1
+    return x + torch.where(is_odd, x.roll(-1, dims=1), 0.0)
+
+
+LEAKS = {
+    "mean": mean,
+    "next": lambda x, _: x.roll(-1, dims=1),
+    "moving mean": lambda x, _: nn.functional.avg_pool1d(x.mT, 3, 1, 1).mT,
+    "mean of a block": of_blocks(lambda x: x + mean(x)),
+    "norm of a block": of_blocks(lambda x: x / x.norm(dim=1, keepdim=True)),
+    "closed gate": lambda x, weight: x + torch.sigmoid(weight - 22.0) * mean(x),
+    "no gradient": lambda x, _: x + x.detach().flip(1),
+    "next of odd tokens": next_of_odd,
+    "standardised": lambda x, _: (x - mean(x)) / x.std(dim=1, keepdim=True),
+    "routed": routed,
+    "convolved": convolved,
+}
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_probe_finds_a_planted_leak(name):
+    probe(Block(LEAKS[name]), SIZES, is_causal=False)
+    with pytest.raises(Leak, match="depends on later tokens"):
+        probe(Block(LEAKS[name]), SIZES, is_causal=True)
+
+
+def test_gradients_find_the_leaks_that_change_outputs_little():
+    """The output of every token is rounded; the gradient passes straight through."""
+    rounded = Block(lambda x, _: x.round() + (x.mean(1, True) - x.mean(1, True).detach()))
+    with pytest.raises(Leak, match="depends on later tokens"):
+        probe(rounded, SIZES, is_causal=True)
+
+
+def test_probe_finds_leaks_of_trained_blocks_on_their_own_tokens():
+    """Large tokens switch the leak on; it needs many examples, or a block that was trained."""
+    tokens = 5 * torch.randn(64, SIZES.tokens, SIZES.dim, generator=torch.manual_seed(0))
+    later = {
+        "large tokens": lambda x, _: x + (x.abs().max() > 9.0) * x.mean(dim=1, keepdim=True),
+        "many examples": lambda x, _: x + (len(x) > 16) * x.mean(dim=0),
+    }
+    for leak in later.values():
+        probe(Block(leak), SIZES, is_causal=True)
+        with pytest.raises(Leak):
+            probe(Block(leak), SIZES, is_causal=True, tokens=tokens)
+
+
+def test_last_tokens_are_those_of_the_last_evaluation():
+    block = Block(lambda x, _: x)
+    last, x = LastTokens(block), torch.ones(2, 3, 4)
+    block.eval()(x)
+    block.train()(2 * x)
+    assert last.tokens is x
+
+
+@pytest.mark.parametrize(
+    "leak",
+    [
+        lambda x, _: x + x.mean(dim=0, keepdim=True),
+        lambda x, _: x.roll(1, dims=0),
+        lambda x, _: x + x[2:].sum(dim=0),
+    ],
+)
+def test_probe_finds_what_mixes_examples(leak):
+    with pytest.raises(Leak, match="other examples"):
+        probe(Block(leak), SIZES, is_causal=True)
