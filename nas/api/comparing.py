@@ -25,8 +25,9 @@ from nas.genome import Genome
 from nas.report.comparison import Comparison, TrainingRow, compare
 from nas.store import RUNS
 from nas.store.appending import RunRecord
-from nas.store.sources import AnyTrainable, ModuleSource, Source
+from nas.store.sources import Source
 from nas.tasks import Data, Task, load_task
+from nas.training.user_module import UserModule
 
 
 def evaluate(
@@ -119,12 +120,12 @@ def _load_tasks(
     tasks: Sequence[str],
     data: str | Mapping[str, str] | None,
     overrides: Mapping[str, Any] | None,
-    sources: Sequence[AnyTrainable],
+    sources: Sequence[Source],
 ) -> dict[str, Task]:
     """Return the tasks by name."""
     if isinstance(data, str) and len(tasks) > 1:
         raise ConfigError(f"data: found {data!r} for several tasks; expected a text for each.")
-    of_run = next((s for s in sources if isinstance(s, Source) and s.run), None)
+    of_run = next((source for source in sources if source.run), None)
     task = of_run.task(data) if of_run and not tasks and not isinstance(data, Mapping) else None
     if task is not None and not overrides:
         loaded: list[Task] = [task.main]
@@ -146,7 +147,7 @@ def _load_tasks(
 
 
 def _untrainable(
-    sources: Mapping[str, AnyTrainable], tasks: Mapping[str, Task], time_limit: float | None
+    sources: Mapping[str, Source], tasks: Mapping[str, Task], time_limit: float | None
 ) -> dict[str, dict[str, str]]:
     """Return why mechanisms cannot be trained, by name, then by task; raise if under none."""
     absent: dict[str, dict[str, str]] = {}
@@ -160,7 +161,7 @@ def _untrainable(
 
 
 def train(
-    sources: Sequence[AnyTrainable],
+    sources: Sequence[Source],
     task: Task,
     data: Data,
     evaluator: Evaluator,
@@ -171,7 +172,7 @@ def train(
     """Train mechanisms as ``study`` does, and yield each recorded training with its costs."""
     metric, context = task.metrics(data)[0], cost_context(task, {})
     costs = {s.text: costs_under(resolve_under(task, s.mechanism), context) for s in sources}
-    measured = {source.text for source in sources if isinstance(source, ModuleSource)}
+    measured = {source.text for source in sources if isinstance(source.mechanism, UserModule)}
     trainings = study(
         [(source.text, source.mechanism) for source in sources],
         task,

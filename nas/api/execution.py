@@ -43,7 +43,7 @@ from nas.compiler import make_plan
 from nas.genome import Genome
 from nas.space import SearchSpace
 from nas.space.rules import Policy, load_policy, validate
-from nas.store.sources import AnyTrainable, Source, resolve_trainable
+from nas.store.sources import Source, resolve
 from nas.tasks import Task, load_task
 
 DEFAULT_TASK: Final = "vit-cifar10"
@@ -80,12 +80,12 @@ def check_one_model(task: Task) -> None:
 
 def resolve_legal(
     sources: Iterable[str | Path | Genome], policy: str, runs: str | Path
-) -> list[AnyTrainable]:
+) -> list[Source]:
     """Return the named mechanisms; raise ViolationError if a genome breaks a rule of the policy."""
     rules = load_policy(policy)
-    resolved = [resolve_trainable(source, Path(runs)) for source in sources]
+    resolved = [resolve(source, Path(runs)) for source in sources]
     for source in resolved:
-        if isinstance(source, Source):
+        if isinstance(source.mechanism, Genome):
             check_legal(source, rules)
     return resolved
 

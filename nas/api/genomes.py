@@ -26,7 +26,7 @@ from nas.report.result import Result
 from nas.report.show import ShowResult, examine
 from nas.space import load_space, rules
 from nas.space.rules import Violation
-from nas.store.sources import load_genome, resolve, resolve_trainable
+from nas.store.sources import load_genome, resolve
 from nas.tasks import built_in_tasks, load_task
 
 AnySource: TypeAlias = str | Path | Genome
@@ -71,7 +71,7 @@ def cost(
     """
     items = [sources] if isinstance(sources, AnySource) else sources
     lengths = [tokens] if isinstance(tokens, int) else tokens
-    return count_costs([resolve_trainable(source) for source in items], dim, heads, lengths)
+    return count_costs([resolve(source) for source in items], dim, heads, lengths)
 
 
 def show(

@@ -29,7 +29,7 @@ from nas.searching.listener import CompositeListener, Listener, SearchResult
 from nas.searching.setup import target_task
 from nas.space import load_space
 from nas.store import RUNS, find_run, open_run, open_writer
-from nas.store.sources import resolve_trainable
+from nas.store.sources import resolve
 
 
 class NotebookResult(SearchResult):
@@ -225,7 +225,7 @@ def confirm(
             long=long,
             is_tested=test,
             data=data,
-            against=None if against is None else resolve_trainable(against, Path(runs)),
+            against=None if against is None else resolve(against, Path(runs)),
             rates=rates,
             time_limit=options.time_limit,
         )

@@ -22,7 +22,8 @@ from nas.report.result import Result, data_frame
 from nas.report.run_view import STANDARD
 from nas.report.table import TextColumn, say, say_table
 from nas.report.units import digits, header, human
-from nas.store.sources import AnyTrainable, ModuleSource
+from nas.store.sources import Source
+from nas.training.user_module import UserModule
 
 if TYPE_CHECKING:
     import pandas
@@ -137,7 +138,7 @@ def _costs(rows: Sequence[CostRow]) -> list[Column[CostRow]]:
 
 
 def count_costs(
-    sources: Sequence[AnyTrainable], dim: int, heads: int, lengths: Iterable[int]
+    sources: Sequence[Source], dim: int, heads: int, lengths: Iterable[int]
 ) -> CostTable:
     """Return the costs of one attention block of each mechanism at each sequence length.
 
@@ -149,8 +150,9 @@ def count_costs(
     """
     rows, lengths = [], sorted({*lengths})
     for source in sources:
-        if isinstance(source, ModuleSource):
-            rows += [_measured_row(source, ModelSizes(dim, heads, 1, n)) for n in lengths]
+        if isinstance(source.mechanism, UserModule):
+            module, text = source.mechanism, source.text
+            rows += [_measured_row(text, module, ModelSizes(dim, heads, 1, n)) for n in lengths]
             continue
         remarks = tuple(f"{remark}." for remark in make_plan(source.genome).remarks(heads))
         for tokens in lengths:
@@ -161,17 +163,17 @@ def count_costs(
     return CostTable(dim, heads, tuple(rows))
 
 
-def _measured_row(source: ModuleSource, sizes: ModelSizes) -> CostRow:
+def _measured_row(text: str, module: UserModule, sizes: ModelSizes) -> CostRow:
     from nas.training.user_check import check_user_module, module_costs
 
-    check_user_module(source.mechanism, sizes, is_causal=False)
-    costs = module_costs(source.mechanism, sizes, is_causal=False)
+    check_user_module(module, sizes, is_causal=False)
+    costs = module_costs(module, sizes, is_causal=False)
     cost = {name: math.ceil(value) for name, value in costs.items()}
-    return CostRow(source.text, source.name, sizes.tokens, cost, is_measured=True)
+    return CostRow(text, module.class_name, sizes.tokens, cost, is_measured=True)
 
 
 def _timed(
-    rows: Sequence[CostRow], sources: Sequence[AnyTrainable], lengths: Sequence[ModelSizes]
+    rows: Sequence[CostRow], sources: Sequence[Source], lengths: Sequence[ModelSizes]
 ) -> list[CostRow]:
     """Return rows, grouped by source and sorted by length, with measured times.
 
@@ -180,8 +182,8 @@ def _timed(
     from nas.costs.timing.measuring import measured_ms
     from nas.training.user_check import module_ms
 
-    def milliseconds(source: AnyTrainable, sizes: ModelSizes) -> float:
-        if isinstance(source, ModuleSource):
+    def milliseconds(source: Source, sizes: ModelSizes) -> float:
+        if isinstance(source.mechanism, UserModule):
             return module_ms(source.mechanism, sizes)
         plan = resolve(source.genome, sizes, is_causal=False).plan
         return measured_ms(build_attention(plan, sizes.dim, sizes.heads), sizes)

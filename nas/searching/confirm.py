@@ -46,7 +46,7 @@ from nas.store import (
     named_members,
 )
 from nas.store.frozen import load_frozen_task, load_unchanged
-from nas.store.sources import AnyTrainable
+from nas.store.sources import Source
 from nas.tasks import Data, Task
 from nas.training.user_module import Mechanism
 
@@ -143,7 +143,7 @@ def plan_confirmation(
     long: str | None = None,
     is_tested: bool = False,
     data: str | None = None,
-    against: AnyTrainable | None = None,
+    against: Source | None = None,
     rates: bool = False,
     time_limit: float | None = None,
 ) -> ConfirmationPlan:
@@ -267,7 +267,7 @@ def _cost_names(run: Run) -> dict[str, None]:
 
 def _compared(
     run: Run,
-    source: AnyTrainable,
+    source: Source,
     stages: Sequence[ConfirmationStage],
     time_limit: float | None,
 ) -> ComparedMechanism:

@@ -47,7 +47,7 @@ from nas.store import (
 )
 from nas.store.files import run_argument
 from nas.store.frozen import frozen_space, frozen_task, load_frozen_task, load_unchanged
-from nas.store.lock import acquire
+from nas.store.lock import locked
 from nas.tasks.base import Task
 
 
@@ -162,7 +162,8 @@ def resume_search(
         with open_writer(folder, None) as writer:  # moves the log of a killed process, too
             write_front(writer.run)
         return complete
-    acquire(folder).release()  # refuse a second process before anything is loaded
+    with locked(folder):  # refuse a second process before anything is loaded
+        pass
     tasks = _load_tasks(folder, setup, data)
     evaluator = tasks.make(make_evaluator)
     try:

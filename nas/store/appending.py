@@ -17,8 +17,8 @@ from typing import Any
 from nas.common.errors import NasWarning, RunError
 from nas.evaluation.trial import Purpose, Training
 from nas.store.database import Database
+from nas.store.records import to_json
 from nas.store.run import Run, database_file, open_run
-from nas.store.serialising import to_json
 from nas.store.writer import insert_training, utc_now
 
 

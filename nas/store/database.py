@@ -1,15 +1,13 @@
 """A SQLite file, opened for writing or reading. No other module imports sqlite3.
 
 Writing uses a write-ahead log with ``synchronous = FULL``: a statement outside a transaction is on
-the disk when it returns, and readers are never blocked. When a writer closes a database, the log is
-written into the file and removed, so that the file can be read in a read-only folder. Errors of
-SQLite are raised as RunErrors of one sentence.
+the disk when it returns, and readers are never blocked. A writer that closes the database removes
+the log, so that the file can be read in a read-only folder.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -21,12 +19,25 @@ from urllib.parse import quote
 from nas.common.errors import RunError
 from nas.store import schema
 
-WAIT_SECONDS: Final = 10.0  # Python answers Ctrl-C between two waits
-WAITS: Final = 360
-# Errors of the file system, not of the content.
-UNUSABLE: Final = {
-    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM),
-    sqlite3.SQLITE_READONLY,
+WAIT_SECONDS: Final = 30.0  # for another process that has locked the file
+# What an error of SQLite means, by its primary result code.
+_MEANINGS: Final = {
+    sqlite3.SQLITE_BUSY: "another process has locked it; end that process, then try again",
+    sqlite3.SQLITE_CONSTRAINT: "refuses a record; does another process write this run? End it",
+    **dict.fromkeys(
+        (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
+        "is damaged or no run database; restore it from a copy",
+    ),
+    **dict.fromkeys(
+        (
+            sqlite3.SQLITE_CANTOPEN,
+            sqlite3.SQLITE_FULL,
+            sqlite3.SQLITE_IOERR,
+            sqlite3.SQLITE_PERM,
+            sqlite3.SQLITE_READONLY,
+        ),
+        "cannot be used; check that you may write to its folder and that its disk is not full",
+    ),
 }
 
 
@@ -72,8 +83,8 @@ class Database(AbstractContextManager["Database"]):
     def open_to_read(cls, path: Path) -> Database:
         """Open a database for reading, even while another process writes it.
 
-        No record is changed. SQLite rolls back an incomplete transaction of a killed process, for
-        which the file is opened for writing where that is permitted.
+        The file is opened for writing where that is permitted, since SQLite rolls back an
+        incomplete transaction of a killed process.
         """
         with _opened(path) as connection:
             connection.execute("PRAGMA query_only = ON")
@@ -88,22 +99,10 @@ class Database(AbstractContextManager["Database"]):
     def execute(self, sql: str, /, **values: Any) -> int:
         """Run one statement, and return the number of rows that it changed.
 
-        Outside a transaction its effect is on the disk on return. While another process locks the
-        file, the statement waits, at most an hour, and logs one warning.
+        Outside a transaction its effect is on the disk on return.
         """
         with _explained(self._path):
-            for attempt in range(1, WAITS + 1):
-                try:
-                    return self._connection.execute(sql, values).rowcount
-                except sqlite3.OperationalError as error:
-                    if _code(error) != sqlite3.SQLITE_BUSY or attempt == WAITS:
-                        raise
-                    if attempt == 1:
-                        logging.getLogger("nas").warning(
-                            "%s: another process has locked it; waiting until it lets go.",
-                            self._path,
-                        )
-        raise AssertionError("the last attempt returns or raises")
+            return self._connection.execute(sql, values).rowcount
 
     def insert(
         self,
@@ -111,10 +110,7 @@ class Database(AbstractContextManager["Database"]):
         row: Mapping[str, Any],
         on_conflict: Literal["ABORT", "IGNORE", "REPLACE"] = "ABORT",
     ) -> None:
-        """Insert one row, given by column; ABORT raises RunError if the table has its key.
-
-        The names of table and columns must not come from a user.
-        """
+        """Insert one row, given by column; ABORT raises RunError if the table has its key."""
         columns, places = ", ".join(row), ", ".join(f":{name}" for name in row)
         sql = f"INSERT OR {on_conflict} INTO {table} ({columns}) VALUES ({places})"  # noqa: S608
         self.execute(sql, **row)
@@ -142,9 +138,7 @@ class Database(AbstractContextManager["Database"]):
             try:
                 yield
             finally:
-                if (
-                    is_outermost and self._connection.in_transaction
-                ):  # SQLite itself may have rolled back
+                if is_outermost and self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
 
     def close(self) -> None:
@@ -164,10 +158,7 @@ class Database(AbstractContextManager["Database"]):
 
 @contextlib.contextmanager
 def _opened(path: Path, mode: Literal["rw", "rwc"] = "rw") -> Iterator[sqlite3.Connection]:
-    """Connect, and close the connection after an exception only.
-
-    "rwc" creates the file; "rw" also opens a file that may be read but not written.
-    """
+    """Connect, and close the connection after an exception only; "rwc" creates the file."""
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
     with _explained(path), contextlib.ExitStack() as on_error:
         # isolation_level None: Python starts no transactions; all are explicit here.
@@ -192,28 +183,11 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn errors of SQLite into RunErrors."""
+    """Turn errors of SQLite into RunErrors of one sentence."""
     try:
         yield
-    except sqlite3.ProgrammingError:
-        raise
     except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.IntegrityError):
-            text = f"refuses a record ({error}). Does another process write this run? End it."
-        elif _code(error) == sqlite3.SQLITE_BUSY:
-            text = "another process has locked it; end that process, then try again."
-        elif _code(error) in UNUSABLE:
-            text = (
-                f"cannot be used ({error}). Check that you may write to its folder and that its "
-                "disk is not full."
-            )
-        elif _code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-            text = f"is damaged or no run database ({error}). Restore it from a copy."
-        else:
-            text = f"SQLite failed: {error}."
-        raise RunError(f"{path}: {text}") from error
-
-
-def _code(error: sqlite3.Error) -> int:
-    """Return the primary result code of SQLite; 0 for errors that Python itself raises."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+        # Errors that Python itself raises have no code.
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        meaning = _MEANINGS.get(code, "cannot be read or written by SQLite")
+        raise RunError(f"{path}: {meaning} ({error}).") from error

@@ -1,7 +1,6 @@
 """Atomic files, and the command-line argument that names a run.
 
-A file is written under a temporary name and renamed, so that it is complete or absent. Temporary
-files of killed processes are removed by ``sweep``, and by the next write into the same folder.
+A file is written under a temporary name and renamed, so that it is complete or absent.
 """
 
 from __future__ import annotations
@@ -33,10 +32,8 @@ def staging_for(path: Path) -> Path:
 def write_file(path: Path, content: bytes) -> None:
     """Write a file atomically, and create missing parent folders.
 
-    A symbolic link at the path is replaced, not followed.
-
     Raises:
-        RunError: the file cannot be written. No temporary file is left behind.
+        RunError: the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +61,7 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the files that ``leftovers`` returns. A file that cannot be removed stays."""
+    """Remove the files that ``leftovers`` returns."""
     for path in leftovers(folder):
         shutil.rmtree(path, ignore_errors=True)  # fails for a file
         with contextlib.suppress(OSError):
@@ -72,9 +69,6 @@ def sweep(folder: Path) -> None:
 
 
 def run_argument(folder: Path) -> str:
-    """Return the command-line argument that names a run, quoted for a shell.
-
-    For a folder in ``runs`` this is the name of the folder, and for any other folder its path.
-    """
+    """Return the shortest command-line argument that names a run, quoted for a shell."""
     path = folder.resolve()
     return shlex.quote(path.name if path.parent == RUNS.resolve() else str(folder))

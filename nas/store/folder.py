@@ -8,8 +8,6 @@ A new folder is created under a temporary name and renamed when it is complete.
 from __future__ import annotations
 
 import contextlib
-import errno
-import hashlib
 import os
 import re
 import shutil
@@ -24,8 +22,8 @@ from nas.common.errors import RunError
 from nas.store import lock
 from nas.store.database import Database
 from nas.store.files import RUNS, run_argument, staging_for
+from nas.store.records import to_json
 from nas.store.run import DATABASE_FILE, open_run
-from nas.store.serialising import to_json
 from nas.store.writer import RunWriter, open_writer, utc_now
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ def create_run(
     """Create a run folder in the folder of all runs, and open it for writing.
 
     By default the name consists of date, space and seed, and of a suffix _2, _3, ... if such a
-    folder exists. ``clock`` returns the present time as an aware datetime.
+    folder exists.
 
     Raises:
         RunError: the name exists or is not valid, or the folder cannot be written.
@@ -53,10 +51,7 @@ def create_run(
     try:
         folder = _make(root, setup, _names(setup, now) if name is None else [name], now)
     except OSError as error:
-        raise RunError(
-            f"{root}: no run can be made here ({error.strerror}); choose a folder that you may "
-            "write to, on a disk that is not full."
-        ) from error
+        raise RunError(f"{root}: no run can be made here ({error.strerror}).") from error
     return open_writer(folder, session, clock=clock)
 
 
@@ -116,10 +111,10 @@ def find_run(source: str, root: Path = RUNS) -> Path:
 
 
 def change_token(folder: Path) -> str:
-    """Return a digest that changes with each record of a run, and when a writer starts or ends.
+    """Return a value that changes with each record of a run, and when a writer starts or ends.
 
-    It is computed from sizes and times of files, without opening the database. A caller computes it
-    before reading the run, so that records that are written meanwhile change it.
+    It is the state of files, not of the database. A caller computes it before reading the run, so
+    that records that are written meanwhile change it.
     """
     state: list[object] = [lock.is_held(folder)]
     # SQLite writes a record to the log first, and later to the database.
@@ -127,7 +122,7 @@ def change_token(folder: Path) -> str:
         with contextlib.suppress(FileNotFoundError):
             info = (folder / name).stat()
             state.append((name, info.st_ino, info.st_size, info.st_mtime_ns))
-    return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
+    return repr(state)
 
 
 def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> Path:
@@ -142,7 +137,7 @@ def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> P
         row = {"id": 1, "status": "stopped", "started": now.isoformat(), "record": to_json(setup)}
         with Database.create(staging / DATABASE_FILE) as database:
             database.insert("run", row)
-        target = _rename(staging, (root / name for name in names))
+        target = _rename(staging, names)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     with contextlib.suppress(OSError):  # some systems synchronise no folder
@@ -154,13 +149,14 @@ def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> P
     return target
 
 
-def _rename(staging: Path, targets: Iterable[Path]) -> Path:
-    for target in targets:
+def _rename(staging: Path, names: Iterable[str]) -> Path:
+    for name in names:
+        target = staging.with_name(name)
         try:
             if not os.path.lexists(target):
                 return staging.rename(target)
-        except OSError as error:  # another process may have created the target meanwhile
-            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+        except OSError:  # another process may have created the target meanwhile
+            if not os.path.lexists(target):
                 raise
     raise _existing(target)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import RunError
 from nas.common.objectives import Objective, as_costs
@@ -15,22 +15,17 @@ if TYPE_CHECKING:
     from nas.store.run import Run
 
 
-class _HasObjectives(Protocol):
-    @property
-    def objectives(self) -> Mapping[str, float]: ...
-
-
-T = TypeVar("T", bound=_HasObjectives)
 NAMED_MEMBERS: Final = ("best", "knee", "cheapest")
 MAX_LISTED: Final = 8
 
 
-def named_members(objectives: Sequence[Objective], members: Sequence[T]) -> dict[str, T]:
+def named_members(
+    objectives: Sequence[Objective], members: Sequence[Candidate]
+) -> dict[str, Candidate]:
     """Return the named members of a front, which is sorted from best to worst.
 
-    "best" is the best member in the first objective. "knee" is the member at the knee of the front
-    (``nas.common.pareto.knee``). "cheapest" is the member with the lowest first cost; it is absent
-    if no objective is a cost.
+    "best" is the best member in the first objective, "knee" that of ``nas.common.pareto.knee``, and
+    "cheapest" that with the lowest first cost; it is absent if no objective is a cost.
     """
     if not members:
         return {}
@@ -45,8 +40,7 @@ def named_members(objectives: Sequence[Objective], members: Sequence[T]) -> dict
 def find_candidate(run: Run, digest: str) -> Candidate | None:
     """Return what a run recorded about a genome; None if a training of it failed or is missing.
 
-    ``digest`` is complete. Of a duplicate, the records are those of the mechanism that it
-    duplicates.
+    Of a duplicate, the records are those of the mechanism that it duplicates.
     """
     with run.snapshot():
         proposal = run.proposal(digest)
@@ -89,14 +83,9 @@ def find_proposal(run: Run, member: str) -> Proposal:
 
 def _find_named(run: Run, name: str) -> Candidate:
     members = named_members(run.setup.objectives, run.front())
-    if not members:
-        raise RunError(
-            f"run {run.name!r} has no candidate yet whose training ended well and that is within "
-            f"its limits, so none is {name}; let it run on, or name a digest."
-        )
     if name not in members:
         raise RunError(
-            f"run {run.name!r} has no cost among its objectives, so none is {name}; "
-            f"expected one of {', '.join(members)}, or a digest."
+            f"run {run.name!r} has no {name} member: "
+            + ("no objective is a cost." if members else "no training within its limits succeeded.")
         )
     return members[name]

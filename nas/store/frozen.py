@@ -1,7 +1,7 @@
 """Copies of space, policy (path rules) and task in a run, and their conversion back to objects.
 
-The copies are saved when the run is created. A new search reads space and policy back from these
-copies, and a resumed search reads the same copies. Therefore they propose the same mechanisms.
+A new search reads space and policy back from the copies, as does a resumed one. Therefore they
+propose the same mechanisms.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from nas.tasks.base import Data, Task
 
 
 def frozen_space(space: SearchSpace) -> tuple[Document, Document]:
-    """Return the texts of a space and of its policy, to be saved when a run is created.
-
-    Default values are written out, because a later version of nas may change them.
-    """
+    """Return the texts of a space and of its policy, with default values, which may change."""
     policy = load_policy(space.policy)
     space_text, policy_text = (
         dump_yaml(model.model_dump(mode="json", by_alias=True)) for model in (space, policy.file)
@@ -30,26 +27,18 @@ def frozen_space(space: SearchSpace) -> tuple[Document, Document]:
 
 
 def from_text(document: Document, model: type[M]) -> M:
-    """Return the space or policy that a document of ``frozen_space`` describes.
-
-    Raises:
-        ConfigError: a field is not valid in this version of nas.
-    """
+    """Return the space or policy that a document of ``frozen_space`` describes."""
     where = f"the run's copy of {document.name}"
     return parse_model(parse_yaml(document.text, where), model, where)
 
 
 def frozen_task(task: Task, data: Data) -> Document:
-    """Return a task as text. The fingerprint covers all its fields and the content of its data."""
+    """Return a task as text, with the fingerprint of its fields and data."""
     return Document(task.name, dump_yaml(task.to_dict()), task_fingerprint(task, data))
 
 
 def load_frozen_task(document: Document, data: str | None = None) -> Task:
-    """Return the task that a document of ``frozen_task`` describes; ``data`` replaces its data.
-
-    Raises:
-        ConfigError: a field is not valid in this version of nas.
-    """
+    """Return the task that a document of ``frozen_task`` describes; ``data`` replaces its data."""
     from nas.tasks import parse_task
 
     where = f"the run's copy of {document.name}"
@@ -67,9 +56,8 @@ def load_unchanged(folder: Path, document: Document, task: Task) -> Data:
     fingerprint = frozen_task(task, data).fingerprint
     if fingerprint != document.fingerprint:
         raise RunError(
-            f"{folder}: task {task.name!r} with the data {data.name} now has the fingerprint "
-            f"{fingerprint}, but the run was begun with {document.fingerprint}: data or recipe "
-            "have changed, and results would not be comparable. Restore them, say where the data "
-            "are now, or start a new run."
+            f"{folder}: task {task.name!r} or its data {data.name} have changed since the run "
+            "began, and results would not be comparable. Restore them, say where the data are now, "
+            "or start a new run."
         )
     return data

@@ -1,4 +1,4 @@
-"""The records of a run as immutable dataclasses: setup, proposals, estimates, candidates, ...
+"""The records of a run as immutable dataclasses, and their conversion to JSON text and back.
 
 ``nas.evaluation.trial`` defines trials, evaluations and trainings. Every time is an aware datetime.
 """
@@ -6,14 +6,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
-from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
+from pydantic import (
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+)
 
 from nas.common.differences import mean_and_error
 from nas.common.objectives import Metric, Objective, SearchConfig
@@ -24,6 +33,8 @@ Verdict: TypeAlias = Literal["new", "repeated", "replayed", "rejected"]
 RunStatus: TypeAlias = Literal["running", "stopped", "finished"]
 TARGET: Final = "target"  # operator of a proposal that is trained under the target task
 CandidateStatus: TypeAlias = Literal["ok", "failed", "stopped", "waiting", "duplicate", "rejected"]
+T = TypeVar("T")
+_adapter: Final[Callable[[Any], TypeAdapter[Any]]] = cache(TypeAdapter)
 _FINITE: Final = ConfigDict(allow_inf_nan=False)
 
 
@@ -47,13 +58,11 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class RunSetup:
-    """Everything that determines the results of a run.
+    """Everything that determines the results of a run; later only ``generations`` may be raised.
 
-    It is recorded when the run begins. Only ``config.generations`` may be raised later. All vectors
-    of objective values have the order of ``objectives``. ``calibration`` holds measured times of
-    elementary operations, from which ``time_ms`` is predicted, as JSON data. ``metrics`` are all
-    metrics that a training measures. ``target`` is the longer task whose front the run searches;
-    None if it is ``task``.
+    ``calibration`` holds measured times of elementary operations, from which ``time_ms`` is
+    predicted. ``metrics`` are all metrics that a training measures. ``target`` is the longer task
+    whose front the run searches; None if it is ``task``.
     """
 
     config: SearchConfig
@@ -67,11 +76,11 @@ class RunSetup:
 
     @property
     def front_task(self) -> Document:
-        """The task whose front the run searches: the target task, or without one the only task."""
+        """The task whose front the run searches."""
         return self.target or self.task
 
     def unit(self, name: str) -> str:
-        """Return the unit of a metric or objective; empty if it has no unit or is unknown."""
+        """Return the unit of a metric or objective; empty if it has none or is unknown."""
         units = {metric.name: metric.unit for metric in self.metrics}
         return (units | {each.name: each.unit for each in self.objectives}).get(name, "")
 
@@ -80,8 +89,7 @@ class RunSetup:
 class Session:
     """The description of a process that begins or resumes a run.
 
-    ``versions`` are those of libraries, plug-in packages and Python, by name; ``workers`` is the
-    number of trainings that run at the same time.
+    ``versions`` are those of Python, libraries and plug-in packages, by name.
     """
 
     command: str
@@ -110,10 +118,8 @@ class Proposal:
     """A genome that the search proposed, and the verdict whether it is trained.
 
     Attributes:
-        number: number of the proposal in the run, from 0, the same for all its attempts.
-        attempt: index of the attempt, from 0. Attempts are made until one is trained.
-        digest: digest of the genome in normal form (simplified, canonical order); commands show it
-            as the mechanism's id.
+        number: the same for all attempts, which are made until one is trained.
+        digest: digest of the genome in normal form; commands show it as the mechanism's id.
         key: digest of the genome with all sizes set to those of the task, equal for mechanisms that
             compute the same function; None if the genome is rejected.
         operator: the operator that made the genome: "sample", "crossover", "mechanism", ...
@@ -122,9 +128,9 @@ class Proposal:
         verdict: "new" if the mechanism is trained for the first time, "repeated" if it is trained
             again with another seed, "replayed" if it is a duplicate and not trained, "rejected" if
             it is not legal.
-        note: reason of a rejection, otherwise empty.
-        costs: costs of all attention layers at the task's sizes, by name; empty unless the genome
-            is trained.
+        note: reason of a rejection.
+        costs: costs of all attention layers at the task's sizes; empty unless the genome is
+            trained.
     """
 
     __pydantic_config__ = _FINITE
@@ -143,12 +149,12 @@ class Proposal:
 
     @property
     def is_new(self) -> bool:
-        """Whether the verdict is "new"."""
+        """Whether the mechanism is trained for the first time."""
         return self.verdict == "new"
 
     @property
     def is_repeat(self) -> bool:
-        """Whether the verdict is "repeated"."""
+        """Whether the mechanism is trained again."""
         return self.verdict == "repeated"
 
     @property
@@ -158,7 +164,7 @@ class Proposal:
 
     @property
     def is_trained(self) -> bool:
-        """Whether the run trains this mechanism, for the first time or again."""
+        """Whether the mechanism is trained, for the first time or again."""
         return self.is_new or self.is_repeat
 
 
@@ -166,8 +172,7 @@ class Proposal:
 class Counts:
     """Numbers of proposals by verdict, and of new mechanisms by the outcome of their trainings.
 
-    All trainings of ``evaluated`` mechanisms have ended; one of a ``stopped`` mechanism missed a
-    score that its task requires.
+    All trainings of ``evaluated`` mechanisms have ended, also of ``failed`` and ``stopped`` ones.
     """
 
     proposed: int = 0
@@ -179,7 +184,6 @@ class Counts:
     stopped: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        """Return the sum of each count."""
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
@@ -187,10 +191,10 @@ class Counts:
 class Estimate:
     """Posterior estimates of a mechanism's objectives after a generation.
 
-    ``means`` are the posterior means of all objectives and ``errors`` the standard errors of the
-    metrics, by name, in the objective's unit. ``p`` is the probability that the mechanism is within
-    the limits of the objectives and that no other mechanism within them dominates it. ``is_member``
-    says whether it is in the front of the means.
+    ``means`` are of all objectives and ``errors`` of the metrics, by name, in the objective's unit.
+    ``p`` is the probability that the mechanism is within the limits of the objectives and that no
+    other mechanism within them dominates it. ``is_member``: whether it is in the front of the
+    means.
     """
 
     __pydantic_config__ = _FINITE
@@ -209,7 +213,7 @@ class Candidate:
         trainings: finished trainings of the search, sorted by the index of the repeat.
         estimate: estimate after the last generation; None before the end of the first generation,
             and if a training failed.
-        num_repeats: number of trainings that the mechanism needs for a result.
+        num_repeats: number of ``trainings`` that a result needs.
         target: finished trainings under the run's target task, of which a result needs one; None if
             the run has no target task.
     """
@@ -222,28 +226,25 @@ class Candidate:
 
     @property
     def digest(self) -> str:
-        """The digest of the proposal."""
+        """See ``Proposal``."""
         return self.proposal.digest
 
     @property
     def key(self) -> str:
-        """The key of the proposal."""
+        """See ``Proposal``."""
         return str(self.proposal.key)
 
     @property
     def costs(self) -> Mapping[str, float]:
-        """The costs of the mechanism by name, without metrics."""
+        """See ``Proposal``."""
         return self.proposal.costs
 
     @cached_property
     def status(self) -> CandidateStatus:
-        """The combined status of all trainings of the mechanism.
+        """The combined status of all trainings, which is "waiting" until the last has ended.
 
-        - "failed": a training failed.
-        - "stopped": no training failed, and a training missed a score that its task requires.
-        - "waiting": all finished trainings succeeded, and further trainings are needed.
-        - "ok": all needed trainings succeeded.
-        - "duplicate" or "rejected": the mechanism is not trained.
+        One failed training suffices for "failed"; else one that missed a score that its task
+        requires, for "stopped". A mechanism that is not trained is "duplicate" or "rejected".
         """
         if not self.proposal.is_new:
             return "rejected" if self.proposal.verdict == "rejected" else "duplicate"
@@ -262,7 +263,7 @@ class Candidate:
 
     @property
     def is_estimated(self) -> bool:
-        """Whether the metrics in ``objectives`` are posterior means with standard errors."""
+        """Whether the metrics in ``objectives`` are posterior means."""
         return self.estimate is not None and bool(self.estimate.errors)
 
     @property
@@ -288,7 +289,7 @@ class Candidate:
     def errors(self) -> Mapping[str, float]:
         """The standard errors of the metrics in ``objectives``, by name.
 
-        Without estimates, a metric has a standard error only after two or more trainings.
+        Without estimates, a metric that was measured once has none.
         """
         if self.estimate is not None:
             return self.estimate.errors
@@ -317,13 +318,10 @@ def _means(trainings: Sequence[Training]) -> dict[str, tuple[float, float | None
 class Generation:
     """The state of a run after a generation.
 
-    Attributes:
-        number: index of the generation, from 0.
-        hypervolume: hypervolume of the front by estimates, as a fraction of the box between the
-            ideal and the reference values of the objectives.
-        best: best estimate of the first objective, in the objective's unit; None without a result.
-        front: digests of the front's mechanisms, sorted from best to worst in the first objective.
-        counts: counts of the proposals of this generation only.
+    ``hypervolume`` is that of the front by estimates, as a fraction of the box between the ideal
+    and the reference values of the objectives. ``best`` is the best estimate of the first objective
+    in its unit; None without a result. ``front`` has the digests of the front's mechanisms from
+    best to worst in the first objective. ``counts`` are of this generation's proposals only.
     """
 
     __pydantic_config__ = _FINITE
@@ -339,8 +337,8 @@ class Generation:
 class RunSummary:
     """One line of the list of runs.
 
-    ``active`` is the time at which the last process began to write the run. ``best`` is that of the
-    first objective, ``objective``. Without a complete generation it is None, as is the hypervolume.
+    ``active`` is the time at which the last process began to write the run. ``best`` and
+    ``hypervolume`` are those of the last ``Generation``; ``objective`` is the first.
     """
 
     name: str
@@ -359,3 +357,42 @@ class RunSummary:
     objective: Objective
     best: float | None
     hypervolume: float | None
+
+
+# Fields that are not recorded, by name of the class.
+_EXCLUDED: Final[dict[str, Any]] = {
+    "Training": {"digest": True, "evaluation": {"weights"}},
+    "Generation": {"counts"},
+}
+
+
+def to_json(record: object) -> str:
+    """Return a record as JSON text."""
+    kind = type(record)
+    data = _adapter(kind).dump_python(record, mode="json", exclude=_EXCLUDED.get(kind.__name__))
+    return json.dumps(_encodable(data), ensure_ascii=False, allow_nan=False)
+
+
+def from_json(kind: type[T], text: str) -> T:
+    """Return the record that ``to_json`` wrote; raise ValueError or NasError if it is damaged."""
+    try:
+        record: T = _adapter(kind).validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{kind.__name__}, {where}: {first['msg']}") from error
+    return record
+
+
+def _encodable(value: Any) -> Any:
+    """Return JSON data with infinite numbers and NaN as text, and surrogates, of paths, escaped."""
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            return {name: _encodable(item) for name, item in value.items()}
+        case list():
+            return [_encodable(item) for item in value]
+    return value

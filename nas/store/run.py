@@ -30,8 +30,8 @@ from nas.store.records import (
     RunSetup,
     RunStatus,
     RunSummary,
+    from_json,
 )
-from nas.store.serialising import from_json
 
 DATABASE_FILE: Final = "run.sqlite"
 SEARCHED: Final[tuple[Purpose, ...]] = ("search", "target")  # trainings of a search's candidates
@@ -63,18 +63,18 @@ class Run(AbstractContextManager["Run"]):
 
     @property
     def status(self) -> RunStatus:
-        """The recorded status; "stopped" if it is "running" but no process writes the run."""
+        """The recorded status, but "stopped" if the process that wrote the run was killed."""
         status: RunStatus = self._row()["status"]
         return "stopped" if status == "running" and not lock.is_held(self.folder) else status
 
     @property
     def note(self) -> str:
-        """Why the run ended early, or the error with which it stopped; otherwise empty."""
+        """Why the run ended early, or the error with which it stopped."""
         return str(self._row()["note"])
 
     @property
     def started(self) -> datetime:
-        """The time at which the run began."""
+        """When the run began."""
         started: datetime = self._checked(datetime.fromisoformat, self._row()["started"])
         return started
 
@@ -95,19 +95,16 @@ class Run(AbstractContextManager["Run"]):
         return self._records(Proposal, "proposals ORDER BY number, attempt")
 
     def proposal(self, digest: str) -> Proposal | None:
-        """Return the first proposal of a genome, one with the verdict "new" before all others.
+        """Return the first proposal of a genome, preferably one with the verdict "new".
 
-        None is returned if the run has not proposed the genome with this complete digest.
+        None is returned if the run has no proposal with this complete digest.
         """
         order = "ORDER BY verdict != 'new', number, attempt LIMIT 1"
         source = f"proposals WHERE digest = :digest {order}"
         return next(iter(self._records(Proposal, source, digest=digest)), None)
 
     def new_proposals(self, keys: Iterable[str] | None = None) -> dict[str, Proposal]:
-        """Return the proposal with which each mechanism, or each of ``keys``, was trained first.
-
-        The proposals are by key, in their order.
-        """
+        """Return the proposal with which each mechanism, or each of ``keys``, was trained first."""
         source = f"proposals WHERE verdict = 'new' AND {_IN_KEYS} ORDER BY number"
         proposals = self._records(Proposal, source, keys=keys)
         return {str(proposal.key): proposal for proposal in proposals}
@@ -120,10 +117,10 @@ class Run(AbstractContextManager["Run"]):
     def trainings(
         self, *purposes: Purpose, keys: Iterable[str] | None = None
     ) -> tuple[Training, ...]:
-        """Return the recorded trainings, of all mechanisms or of ``keys``, that served a purpose.
+        """Return the trainings of all mechanisms, or of ``keys``, that served a purpose.
 
-        Without ``purposes`` these are the trainings of the search's candidates, under its task and
-        its target task. They are sorted by purpose, stage, task, key and repeat.
+        By default these are the trainings of the search's candidates, under its task and its target
+        task. They are sorted by purpose, stage, task, key and repeat.
         """
         return self._records(
             Training,
@@ -134,10 +131,7 @@ class Run(AbstractContextManager["Run"]):
         )
 
     def num_trainings(self) -> int:
-        """Return the number of finished trainings of the search.
-
-        Failures that a resumed search trains again do not count.
-        """
+        """Return the number of trainings of the search without those that it trains again."""
         groups = self.database.query(
             "SELECT reason, count(*) AS number FROM trainings "
             "WHERE purpose IN ('search', 'target') GROUP BY reason"
@@ -147,10 +141,9 @@ class Run(AbstractContextManager["Run"]):
     def candidates(
         self, keys: Iterable[str] | None = None, proposals: Iterable[Proposal] | None = None
     ) -> tuple[Candidate, ...]:
-        """Return all mechanisms that the search proposed to train, in the order of the proposals.
+        """Return the mechanisms that the search trains, or those of ``keys``, in their order.
 
-        ``keys`` selects mechanisms, whose records alone are read. ``proposals`` are all proposals
-        of the run, if the caller has read them already.
+        ``proposals`` are all proposals of the run, if the caller has read them already.
         """
         keys = None if keys is None else [*keys]
         with self.snapshot():
@@ -175,13 +168,10 @@ class Run(AbstractContextManager["Run"]):
     def front(self, candidates: Sequence[Candidate] | None = None) -> tuple[Candidate, ...]:
         """Return the non-dominated mechanisms, sorted from best to worst in the first objective.
 
-        Mechanisms are compared by ``Candidate.objectives``. As soon as the run has estimates, the
-        front is that of the estimated mechanisms: others wait for the end of their generation. A
-        mechanism with a failed or missing training is never in the front, since the seeds that
-        succeeded are a biased selection.
-
-        Args:
-            candidates: all candidates of the run, if the caller has read them already.
+        As soon as the run has estimates, the front is that of the estimated mechanisms: others wait
+        for the end of their generation. A mechanism with a failed or missing training is never in
+        the front, since the seeds that succeeded are a biased selection. ``candidates`` are all
+        candidates of the run, if the caller has read them already.
         """
         objectives = self.setup.objectives
         candidates = self.candidates() if candidates is None else candidates
@@ -194,7 +184,7 @@ class Run(AbstractContextManager["Run"]):
         return tuple(estimated[row] for row in members)
 
     def hypervolume(self, members: Sequence[Candidate]) -> float:
-        """Return the hypervolume that some candidates dominate, as a fraction from 0 to 1."""
+        """Return the hypervolume that some candidates dominate, see ``Generation``."""
         return scaled_hypervolume(self.setup.objectives, [c.objectives for c in members])
 
     def answers(self) -> tuple[dict[str, Any], ...]:
@@ -202,11 +192,11 @@ class Run(AbstractContextManager["Run"]):
         return self._records(dict[str, Any], "answers ORDER BY question")
 
     def estimates(self) -> tuple[Estimate, ...]:
-        """Return the estimates of all mechanisms after the last generation, sorted by key."""
+        """Return the estimates after the last generation, sorted by key."""
         return self._records(Estimate, "estimates ORDER BY key")
 
     def incidents(self) -> tuple[Incident, ...]:
-        """Return the recorded failures of workers, in order."""
+        """Return the failures of workers, in order."""
         return self._records(Incident, "incidents ORDER BY id")
 
     def generations(self, first: int = 0) -> tuple[Generation, ...]:
@@ -218,7 +208,7 @@ class Run(AbstractContextManager["Run"]):
         return tuple(replace(g, counts=counts.get(g.number, Counts())) for g in generations)
 
     def counts(self) -> Counts:
-        """Return the numbers of all proposals so far, by outcome."""
+        """Return the numbers of all proposals so far."""
         return sum(self._counts_by_generation().values(), start=Counts())
 
     def _counts_by_generation(self, first: int = 0) -> dict[int, Counts]:
@@ -243,9 +233,10 @@ class Run(AbstractContextManager["Run"]):
         return {row.pop("generation"): Counts(**row) for row in rows}
 
     def summary(self) -> RunSummary:
-        """Return a summary of the run with the best value and hypervolume of its last front."""
+        """Return the line of the run in the list of runs."""
         with self.snapshot():
             setup, generations = self.setup, self.generations()
+            last = generations[-1] if generations else None
             return RunSummary(
                 name=self.name,
                 folder=self.folder,
@@ -261,12 +252,12 @@ class Run(AbstractContextManager["Run"]):
                 generations=setup.config.generations,
                 counts=self.counts(),
                 objective=setup.objectives[0],
-                best=generations[-1].best if generations else None,
-                hypervolume=generations[-1].hypervolume if generations else None,
+                best=last.best if last else None,
+                hypervolume=last.hypervolume if last else None,
             )
 
     def integrity(self) -> str:
-        """Return the first fault that SQLite finds in the database and its indices, or "ok"."""
+        """Return the first fault that SQLite finds in the database, or "ok"."""
         return str(self.database.query("PRAGMA integrity_check(1)")[0]["integrity_check"])
 
     def snapshot(self) -> AbstractContextManager[None]:
@@ -274,7 +265,7 @@ class Run(AbstractContextManager["Run"]):
         return self.database.snapshot()
 
     def close(self) -> None:
-        """Close the database. A second call does nothing."""
+        """Close the database."""
         self.database.close()
 
     def __exit__(self, *_: object) -> None:
@@ -283,22 +274,18 @@ class Run(AbstractContextManager["Run"]):
     def _row(self) -> dict[str, Any]:
         records = self.database.query("SELECT * FROM run")
         if not records:
-            raise RunError(
-                f"{self.folder}: holds no run; begin a new one with `nas search`, or copy what "
-                f"lay beside {DATABASE_FILE} too."
-            )
+            raise RunError(f"{self.folder}: holds no run; begin a new one with `nas search`.")
         return records[0]
 
     def _records(
         self, kind: type[T], source: str, *, keys: Iterable[str] | None = None, **values: Any
     ) -> tuple[T, ...]:
-        """Return the records that ``source`` selects: table, condition and order in SQL."""
+        """Return the records of a table, with a condition and order in SQL."""
         values["keys"] = None if keys is None else json.dumps([*keys])
         rows = self.database.query(f"SELECT record FROM {source}", **values)  # noqa: S608
         return tuple(self._checked(from_json, kind, row["record"]) for row in rows)
 
     def _checked(self, read: Callable[..., T], *args: Any) -> T:
-        """Return the result of a function that reads records; RunError if they are damaged."""
         try:
             return read(*args)
         except (ValueError, NasError) as error:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from nas.common.config import near, parse_json, read_document
 from nas.common.errors import ConfigError, ExportError, GenomeError, RunError
@@ -26,7 +26,7 @@ from nas.genome.primitives import check_vocabulary
 from nas.store import RUNS, find_proposal, find_run, open_run
 from nas.store.frozen import load_frozen_task
 from nas.tasks import Task
-from nas.training.user_module import UserModule, is_user_module, read_user_module
+from nas.training.user_module import Mechanism, UserModule, is_user_module, read_user_module
 
 EXPORTED: Final = ".py"
 SUFFIXES: Final = {".json", ".yaml", ".yml", EXPORTED}
@@ -35,20 +35,32 @@ _LARGEST_EXPORT: Final = 2**22
 
 @dataclass(frozen=True)
 class Source:
-    """A genome, and the argument of a command that named it.
+    """A genome or a user's own torch module, and the argument of a command that named it.
 
     ``text`` is the argument, or the digest of a genome that was given instead. ``run`` is the
     folder of the run and ``digest`` the mechanism's in the run if the argument is RUN/ID.
     """
 
     text: str
-    genome: Genome
+    mechanism: Mechanism
     run: Path | None = None
     digest: str | None = None
 
     @property
+    def genome(self) -> Genome:
+        """The genome; GenomeError if the mechanism is a torch module."""
+        if isinstance(self.mechanism, Genome):
+            return self.mechanism
+        raise GenomeError(
+            f"{self.text}: is a torch module, which has no genome; expected a genome here. A torch "
+            "module is for `nas evaluate`, `nas judge`, `nas confirm --against` and `nas cost`."
+        )
+
+    @property
     def name(self) -> str:
-        """The text of a named mechanism, a file's name, or the digest's first 8 characters."""
+        """The class of a module, a named mechanism, the name of a file, or a short digest."""
+        if isinstance(self.mechanism, UserModule):
+            return self.mechanism.class_name
         if self.digest is not None:
             return self.digest[:8]
         return self.text if self.text.partition(":")[0] in MECHANISMS else Path(self.text).stem
@@ -60,44 +72,11 @@ class Source:
         with open_run(self.run) as run:
             return load_frozen_task(run.setup.front_task, data)
 
-    @property
-    def mechanism(self) -> Genome:
-        """The genome, as what is trained."""
-        return self.genome
-
-
-@dataclass(frozen=True)
-class ModuleSource:
-    """A user's own torch module, and the argument FILE.py:CLASS that named it."""
-
-    text: str
-    mechanism: UserModule
-    run: None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the class."""
-        return self.mechanism.class_name
-
-
-AnyTrainable: TypeAlias = Source | ModuleSource
-
-
-def resolve_trainable(source: str | Path | Genome, runs: Path = RUNS) -> AnyTrainable:
-    """Return the genome or the user's own module that the argument SOURCE of a command names.
-
-    A user's file is read and not executed.
-
-    Raises:
-        NasError: as ``resolve``, or the user's file cannot be read.
-    """
-    if not isinstance(source, Genome) and is_user_module(str(source)):
-        return ModuleSource(str(source), read_user_module(str(source)))
-    return resolve(source, runs)
-
 
 def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
-    """Return the genome that the argument SOURCE of a command names, with its origin.
+    """Return the mechanism that the argument SOURCE of a command names, with its origin.
+
+    A user's file is read and not executed.
 
     Raises:
         GenomeError, ConfigError: nothing has this name, or a file cannot be read or contains no
@@ -111,10 +90,7 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
     if name in MECHANISMS:
         return Source(text, mechanism(text).genome)
     if is_user_module(text):
-        raise GenomeError(
-            f"{text}: is a torch module, which has no genome; expected a genome here. A torch "
-            "module is for `nas evaluate`, `nas judge`, `nas confirm --against` and `nas cost`."
-        )
+        return Source(text, read_user_module(text))
     if _is_file(text):
         path = Path(text)
         if path.suffix == EXPORTED:
@@ -139,10 +115,7 @@ def load_genome(source: str | Path | Genome, runs: str | Path = RUNS) -> Genome:
 def _member(text: str, runs: Path) -> Source:
     run_name, _, member = text.rpartition("/")
     if not (run_name and member):
-        raise RunError(
-            f"{text!r}: expected RUN/ID, for example latest/best; ID is the beginning of a digest "
-            "or one of best, knee, cheapest."
-        )
+        raise RunError(f"{text!r}: expected RUN/ID, for example latest/best.")
     folder = find_run(run_name, runs)
     with open_run(folder) as run:
         proposal = find_proposal(run, member)
@@ -154,7 +127,6 @@ def genome_of_export(path: Path) -> Genome:
 
     Raises:
         ExportError: the file cannot be read or was not written by an export.
-        GenomeError: the JSON text in the docstring is not a genome.
     """
     try:
         text = read_regular(path, _LARGEST_EXPORT).decode()
@@ -175,7 +147,6 @@ def genome_of_export(path: Path) -> Genome:
 
 
 def _is_file(text: str) -> bool:
-    """Whether an argument is a path: it has the suffix of a genome file, or the file exists."""
     path = Path(text)
     try:
         return path.suffix in SUFFIXES or path.is_file()

@@ -1,7 +1,6 @@
 """Write a run. Every record is on the disk when the call that writes it returns.
 
-Only one process at a time writes a run. Each proposal is recorded before it is trained, together
-with the attempts that were not trained. Each training is recorded when it ends. Records are never
+Each proposal is recorded before it is trained, and each training when it ends. Records are never
 changed, except that a retried training replaces its failure.
 """
 
@@ -12,7 +11,7 @@ import os
 import platform
 import socket
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -24,12 +23,11 @@ from nas.common.errors import NasError, RunError
 from nas.common.registry import plugin_versions
 from nas.common.system import processor_name
 from nas.evaluation.trial import Incident, Training
-from nas.store import lock
 from nas.store.database import Database
 from nas.store.files import sweep
-from nas.store.records import Generation, PastSession, Session
+from nas.store.lock import locked
+from nas.store.records import Generation, PastSession, Session, to_json
 from nas.store.run import Run, database_file
-from nas.store.serialising import to_json
 
 if TYPE_CHECKING:
     from nas.store.records import Estimate, Proposal
@@ -51,30 +49,26 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     All methods raise RunError if the run cannot be written.
     """
 
-    def __init__(self, folder: Path, database: Database, held: lock.Lock, clock: Clock) -> None:
+    def __init__(self, folder: Path, database: Database, clock: Clock) -> None:
         self.run = Run(folder, database)
         self._database = database
-        self._lock = held
+        self._resources = ExitStack()
         self._clock = clock
         self._has_session = self._is_finished = False
         self._reason = ""  # the error with which the search ended
-        self._is_open = True
 
     def record_proposals(self, proposals: Iterable[Proposal]) -> None:
-        """Record proposals in one transaction, including attempts that are not trained."""
+        """Record proposals in one transaction."""
         now = self._clock().isoformat()
         with self._database.transaction():
             for proposal in proposals:
                 self._database.insert("proposals", {"record": to_json(proposal), "recorded": now})
 
     def record_training(self, training: Training, generation: int | None) -> None:
-        """Record a finished training. It replaces a recorded failure of the same training.
+        """Record a finished training in place of its failure; RunError if it has a success.
 
-        ``generation`` is the index of the generation that depends on the result; None if no
-        generation does. If a failure is replaced, that generation and all later ones are deleted.
-
-        Raises:
-            RunError: the training is already recorded and did not fail.
+        ``generation`` is the index of the first generation that depends on the result. If a failure
+        is replaced, that generation and all later ones are deleted.
         """
         with self._database.transaction():
             is_retried = insert_training(self._database, training, self._clock())
@@ -97,15 +91,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         *,
         keeps_others: bool = False,
     ) -> None:
-        """Record the state of the run after a generation, in one transaction.
+        """Record the state of the run after a generation, see ``Generation``.
 
-        Args:
-            number: index of the generation, from 0.
-            estimates: estimates after the generation: of all mechanisms, or with ``keeps_others``
-                of the front and of the mechanisms whose estimate changed.
-            hypervolume, best: see ``Generation``.
-            keeps_others: whether all other mechanisms keep their estimates of the previous
-                generation.
+        ``estimates`` are those of all mechanisms, or with ``keeps_others`` of the front and of the
+        mechanisms whose estimate changed.
         """
         first = self.run.setup.objectives[0]
         members = {e.key: first.as_cost(e.means[first.name]) for e in estimates if e.is_member}
@@ -128,23 +117,17 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             self._database.execute("UPDATE run SET record = :record", record=to_json(setup))
 
     def finish(self, note: str = "") -> None:
-        """Mark the run as finished; ``note`` is the reason if the run ended early."""
+        """Mark the run as finished; ``note`` says why if it ended early."""
         self._set_status("finished", note, self._clock().isoformat())
         self._is_finished = True
 
     def close(self) -> None:
-        """Close the run, which can be resumed if it is unfinished. A second call does nothing."""
-        if not self._is_open:
-            return
-        self._is_open = False
-        try:
-            # A full disk may refuse this record. Without the lock the run counts as stopped anyway.
-            with contextlib.suppress(RunError):
-                if self._has_session:
-                    self._end_session()
-        finally:
-            self._database.close()
-            self._lock.release()
+        """Close the run, which can be resumed if it is unfinished."""
+        # A full disk may refuse this record. Without the lock the run counts as stopped anyway.
+        with self._resources, contextlib.suppress(RunError):
+            if self._has_session:
+                self._has_session = False
+                self._end_session()
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         if isinstance(error, Exception):
@@ -153,16 +136,11 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self.close()
 
     def _begin_session(self, session: Session) -> None:
-        """Record that this process writes the run, and mark the run as running."""
         past = PastSession(session, os.getpid(), socket.gethostname(), self._clock())
         with self._database.transaction():
             self._database.insert("sessions", {"record": to_json(past)})
             self._set_status("running", "", None)
         self._has_session = True
-
-    def _end_killed_session(self) -> None:
-        """Mark the run as stopped if it is still marked as running by a process that was killed."""
-        self._database.execute("UPDATE run SET status = 'stopped' WHERE status = 'running'")
 
     def _end_session(self) -> None:
         with self._database.transaction():
@@ -196,26 +174,25 @@ def this_session(command: str, *, workers: int = 1) -> Session:
 def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now) -> RunWriter:
     """Open an existing run for writing.
 
-    Args:
-        session: description of a process that resumes the search. None if the process records
-            other trainings; the state of the search then stays unchanged.
+    ``session`` describes a process that resumes the search; without one the state of the search
+    stays unchanged.
 
     Raises:
         RunError: there is no run, another process writes it, the folder is not writable, or the
             database is damaged, was not written by nas, or has another schema.
     """
     path = database_file(folder)
-    with contextlib.ExitStack() as on_error:
-        held = lock.acquire(folder)
-        on_error.callback(held.release)
+    with ExitStack() as stack:
+        stack.enter_context(locked(folder))
         sweep(folder)
-        writer = RunWriter(folder, Database.open_to_write(path), held, clock)
-        on_error.callback(writer.close)
-        if session is None:
-            writer._end_killed_session()
+        database = Database.open_to_write(path)
+        stack.callback(database.close)
+        writer = RunWriter(folder, database, clock)
+        if session is None:  # a search that was killed is no longer running
+            database.execute("UPDATE run SET status = 'stopped' WHERE status = 'running'")
         else:
             writer._begin_session(session)
-        on_error.pop_all()
+        writer._resources = stack.pop_all()
     return writer
 
 
@@ -225,11 +202,7 @@ def insert_training(
     now: datetime,
     on_conflict: Literal["ABORT", "IGNORE"] = "ABORT",
 ) -> bool:
-    """Record a finished training in a transaction of the caller, in place of its failure.
-
-    Returns:
-        Whether there was a recorded failure.
-    """
+    """Record a training in a transaction of the caller; return whether it replaced its failure."""
     num_failures = database.execute(
         "DELETE FROM trainings WHERE purpose = :purpose AND stage = :stage AND task = :task "
         "AND key = :key AND repeat = :repeat AND seed = :seed AND status = 'failed'",

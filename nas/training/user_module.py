@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from nas.common.errors import ConfigError
 from nas.common.system import read_regular
@@ -44,10 +44,6 @@ class UserModule:
     def key(self) -> str:
         """The identity of the module in trainings, its digest."""
         return self.digest
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return file, class and digest, as files of trainings record them."""
-        return {"file": self.path, "class": self.class_name, "digest": self.digest}
 
 
 Mechanism: TypeAlias = Genome | UserModule

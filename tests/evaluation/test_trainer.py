@@ -15,7 +15,7 @@ from nas.evaluation.trainer import build_model, train_candidate
 from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.genome import PLACEMENTS
 from nas.genome.mechanisms import mechanism
-from nas.store.serialising import from_json, to_json
+from nas.store.records import from_json, to_json
 from nas.tasks import load_task
 from nas.training import candidate
 

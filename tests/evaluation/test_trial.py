@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from nas.evaluation.trial import REASONS, Evaluation, is_retried, training_seed
-from nas.store.serialising import from_json, to_json
+from nas.store.records import from_json, to_json
 from tests.evaluation.conftest import make_evaluation
 
 

@@ -19,7 +19,7 @@ from nas.report.run_view import RunView
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import run_search
 from nas.store import named_members, open_run, open_writer
-from nas.store.sources import resolve_trainable
+from nas.store.sources import resolve
 
 from .conftest import SPACE, Table, small_task
 
@@ -45,7 +45,7 @@ def confirm(folder: Any, table: Any, **options: Any) -> dict[str, Any]:
 
 def confirmed(folder: Any, table: Any, **options: Any) -> Comparison:
     if "against" in options:
-        options["against"] = resolve_trainable(options["against"])
+        options["against"] = resolve(options["against"])
     with open_writer(folder, None) as writer:
         plan = plan_confirmation(writer.run, **{**FEW, **options})
         for _ in confirm_run(writer, plan, lambda *_: table):

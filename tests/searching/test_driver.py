@@ -231,7 +231,7 @@ def test_resume_accepts_moved_data_and_refuses_changed_data(
     monkeypatch.setattr(type(task), "load", moved)
     with pytest.raises(RunError, match="digits: is not there"):
         resume_search(folder, make_evaluator=tables())
-    with pytest.raises(RunError, match=r"data or recipe have changed"):
+    with pytest.raises(RunError, match=r"have changed since the run"):
         resume_search(folder, make_evaluator=tables(), data="imagefolder:/other")
     ended = resume_search(folder, make_evaluator=tables(), data="imagefolder:/moved")
     assert ended.status == "finished"

@@ -183,9 +183,6 @@ def test_weights_are_written_and_removed_by_key(new_run, samples):
     names = {path.name for path in (folder / "weights").iterdir()}
     assert names == {"bb.safetensors", *mine}
     assert weights_path(folder, "bb").read_bytes() == b"bb"
-    for key in ("../../x", "", "a/b"):
-        with pytest.raises(RunError, match="is no key of a candidate"):
-            weights_path(folder, key)
 
 
 def test_writer_status_follows_the_run(writer, samples):
@@ -206,7 +203,7 @@ def test_writer_status_follows_the_run(writer, samples):
 def test_confirming_writer_marks_a_killed_search_as_stopped(writer, samples):
     """The status must not be "running" while `nas confirm` holds the lock."""
     folder = writer.run.folder
-    writer._lock.release()  # as a kill does: nothing is written
+    writer._resources.close()  # as a kill does: nothing is written
     with open_writer(folder, None) as confirming:
         assert confirming.run.status == "stopped"
 
