@@ -1,8 +1,6 @@
 """Kernels: faster subclasses of primitives, and functions that compute attention in one call.
 
-The primitives in ``nas.genome.primitives`` are written for readability. A subclass in this package
-has the same parameters and a faster ``forward``, and source for training uses the subclass. A
-kernel chooses between equivalent computations by device, type and shape only, so that equal seeds
+A kernel chooses between equivalent computations by device, type and shape only, so that equal seeds
 give equal numbers.
 """
 
@@ -31,7 +29,7 @@ def faster(module: M) -> M:
 
 
 def fast_class(module: type[nn.Module]) -> type[nn.Module]:
-    """Return the registered faster subclass of a class, or the class if it has no such subclass."""
+    """Return the faster subclass of a class, or the class if it has none."""
     _load()
     return _FASTER.get(module, module)
 
@@ -49,10 +47,9 @@ def _load() -> None:
 
 
 def pieces(scores: Float[Tensor, "p q k"], numbers: int = 1) -> list[tuple[slice, slice]]:
-    """Return two slices for each tile of scores, which select its planes (p) and rows (q).
+    """Return slices of the planes (p) and rows (q) of each tile of scores.
 
-    A computation that stores ``numbers`` numbers for each score stores at most ``TILE_NUMBERS`` of
-    them for a tile.
+    A tile has at most ``TILE_NUMBERS`` numbers if a computation stores ``numbers`` for each score.
     """
     limit = TILE_NUMBERS["cpu" if scores.device.type == "cpu" else "other"] // numbers
     planes, rows, columns = scores.shape

@@ -12,12 +12,12 @@ from nas.genome.primitives.shapes import Key, Mask, Query, Sums, Tokens, Values
 
 
 def split_heads(x: Float[Tensor, "b n hw"], heads: int) -> Tokens:
-    """Return the features as heads: (b, n, hw) becomes (b, h, n, w)."""
+    """Return the features as heads (b, h, n, w)."""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def merge_heads(x: Tokens) -> Float[Tensor, "b n hw"]:
-    """Return the concatenated features of all heads: (b, h, n, w) becomes (b, n, hw)."""
+    """Return the concatenated features of all heads (b, h, n, w)."""
     return x.transpose(1, 2).flatten(2)
 
 
@@ -97,13 +97,11 @@ def fused_attention(
     width = values.shape[-1]
     widest = max(width, key.shape[-1])
     widest += -widest % 8 if query.is_cuda else 0
-    query, key, values = (widened(x, widest) for x in (query, key, values))
+    query, key, values = (
+        x if x.shape[-1] == widest else F.pad(x, (0, widest - x.shape[-1]))
+        for x in (query, key, values)
+    )
     out = F.scaled_dot_product_attention(
         query, key, values, mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
     )
     return out if out.shape[-1] == width else out[..., :width]
-
-
-def widened(x: Tokens, width: int) -> Float[Tensor, "b h n v"]:
-    """Return tokens whose features are padded with zeros to ``width`` features."""
-    return x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1]))

@@ -96,8 +96,8 @@ def forgetting_attention(
 def is_in_chunks(tokens: int, gates: int) -> bool:
     """Return whether gated linear attention with so many gates of a head is computed in chunks.
 
-    With gates of features all pairs are slow, since each has an exponential for each feature. A
-    traced graph, which is valid for any number of tokens, computes all pairs.
+    With gates of features, each pair has an exponential for each feature. A traced graph, which is
+    valid for any number of tokens, computes all pairs.
     """
     return not is_traced() and tokens > (4 * CHUNK if gates == 1 else PAIRED_TOKENS)
 

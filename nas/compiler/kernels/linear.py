@@ -107,17 +107,16 @@ def sum_of_all(
 
 
 def sums_so_far(
-    query: Tokens, key: Float[Tensor, "b g n w"], values: Float[Tensor, "b s n v"], size: int = 128
+    query: Tokens, key: Float[Tensor, "b g n w"], values: Float[Tensor, "b s n v"]
 ) -> Float[Tensor, "b h n v"]:
     """Return query_i·(the sum of key_j^T values_j over j <= i) for each token i.
 
-    Scores are computed only within a chunk of ``size`` tokens. Earlier chunks enter as sums of
+    Scores are computed only within a chunk of 128 tokens. Earlier chunks enter as sums of
     key^T·values.
     """
-    batch, heads, n, _ = query.shape
-    shape = (batch, heads, (n + size - 1) // size, size)
+    heads, n = query.shape[1:3]
     rows, columns, row_values = (
-        F.pad(repeat_heads(x, heads), (0, 0, 0, -n % size)).view(*shape, x.shape[3])
+        F.pad(repeat_heads(x, heads), (0, 0, 0, -n % 128)).unflatten(2, (-1, 128))
         for x in (query, key, values)
     )
     within = (rows @ columns.transpose(-2, -1)).tril() @ row_values

@@ -49,7 +49,7 @@ def fast_softmax(scores: Scores, mask: Mask) -> Scores:
 
 
 def fast_keep_largest(scores: Scores, mask: Mask, count: int) -> Scores:
-    """Return ``keep_largest(scores, mask, count)``, computed without sorting whole rows."""
+    """Return ``keep_largest(scores, mask, count)`` without sorting whole rows."""
     hidden = hide(scores, mask)
     largest = hidden.detach().topk(min(count, scores.shape[-1]), dim=-1).values
     return hidden.masked_fill(hidden < largest[..., -1:], -torch.inf)

@@ -2,15 +2,14 @@
 
 The primitives store every hidden unit of all pairs for the backward pass. The functions of this
 module compute one tile (some queries with all keys) at a time, and the backward pass computes the
-hidden units again. Memory therefore does not grow with the number of hidden units.
-
-Sums are computed in float64 for float64 operands, and otherwise in float32. Second derivatives
-raise an error.
+hidden units again. Sums are computed in float64 for float64 operands, and otherwise in float32.
+Second derivatives raise an error.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import torch
 from jaxtyping import Float
@@ -26,6 +25,15 @@ from nas.genome.primitives.neural_scores import (
 )
 from nas.genome.primitives.qana import Qana
 from nas.genome.primitives.shapes import Key, Query, Scores
+
+_ATEN: Final = torch.ops.aten
+# By activation: an operation that writes it, and one that writes its derivative times a gradient.
+_ACTIVATIONS: Final[dict[str, tuple[Any, Any]]] = {
+    "gelu": (_ATEN.gelu.out, _ATEN.gelu_backward.grad_input),
+    "relu": (_ATEN.relu.out, partial(_ATEN.threshold_backward.grad_input, threshold=0.0)),
+    "silu": (_ATEN.silu.out, _ATEN.silu_backward.grad_input),
+    "tanh": (_ATEN.tanh.out, _ATEN.tanh_backward.grad_input),
+}
 
 
 def fast_sum_units(
@@ -106,6 +114,7 @@ class UnitSums(torch.autograd.Function):
     ) -> Float[Tensor, "p q k"]:
         ctx.activation = activation
         ctx.save_for_backward(bias, keys, rows, out)
+        activate = _ACTIVATIONS[activation][0]
         columns = keys.shape[-1 if rows is None else 1]
         scores = shift.expand(-1, -1, columns).contiguous()
         with torch.autocast(bias.device.type, enabled=False):
@@ -113,7 +122,7 @@ class UnitSums(torch.autograd.Function):
                 total, inner = scores[at], torch.empty_like(scores[at])
                 for unit in range(len(bias)):
                     unit_into(inner, unit, at, bias, keys, rows)
-                    activate_into(inner, inner, activation)
+                    activate(inner, out=inner)
                     total.addcmul_(inner, out[unit, *at])
         return scores
 
@@ -121,6 +130,7 @@ class UnitSums(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: "Any", gradient: Float[Tensor, "p q k"]) -> tuple[Tensor | None, ...]:
         bias, keys, rows, out = ctx.saved_tensors
+        activate, slope = _ACTIVATIONS[ctx.activation]
         to_bias, to_out, to_keys = torch.empty_like(bias), torch.empty_like(out), keys * 0.0
         to_rows = None if rows is None else torch.empty_like(rows)
         with torch.autocast(bias.device.type, enabled=False):
@@ -130,8 +140,9 @@ class UnitSums(torch.autograd.Function):
                 for unit in range(len(bias)):
                     factor = out[unit, *at]
                     unit_into(inner, unit, at, bias, keys, rows)
-                    activate_into(active, inner, ctx.activation)
-                    slope_into(inner, above, active, ctx.activation)
+                    activate(inner, out=active)
+                    at_value = active if ctx.activation == "tanh" else inner
+                    slope(above, at_value, grad_input=inner)
                     to_out[unit, *at] = active.mul_(above).sum(-1, keepdim=True)
                     to_bias[unit, *at] = inner.sum(-1, keepdim=True) * factor
                     if to_rows is None:
@@ -155,31 +166,6 @@ def unit_into(
         torch.add(bias[unit, *at], keys[unit, at[0]], out=inner)
     else:
         torch.bmm(rows[unit, *at], keys[at[0]].mT, out=inner).add_(bias[unit, *at])
-
-
-def activate_into(out: Tensor, inner: Tensor, activation: str) -> None:
-    """Write the activation of ``inner`` into ``out``, which may be the same tensor."""
-    if activation == "gelu":
-        torch.ops.aten.gelu.out(inner, out=out)
-    elif activation == "relu":
-        torch.clamp_min(inner, 0.0, out=out)
-    elif activation == "silu":
-        torch.ops.aten.silu.out(inner, out=out)
-    else:
-        torch.tanh(inner, out=out)
-
-
-def slope_into(inner: Tensor, gradient: Tensor, active: Tensor, activation: str) -> None:
-    """Write the activation's derivative at ``inner`` times ``gradient`` into ``inner``."""
-    aten = torch.ops.aten
-    if activation == "gelu":
-        aten.gelu_backward.grad_input(gradient, inner, grad_input=inner)
-    elif activation == "relu":
-        aten.threshold_backward.grad_input(gradient, active, 0.0, grad_input=inner)
-    elif activation == "silu":
-        aten.silu_backward.grad_input(gradient, inner, grad_input=inner)
-    else:
-        aten.tanh_backward.grad_input(gradient, active, grad_input=inner)
 
 
 def fast_sum_layers(
