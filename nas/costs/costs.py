@@ -62,11 +62,7 @@ class CostContext:
     cached_tokens: int | None = None  # for costs of decoding; None for ``sizes.tokens``
 
     def resolve(self, genome: Genome) -> ResolvedGenome:
-        """Return a genome in normal form (simplified, canonical order) with these sizes.
-
-        Raises:
-            GenomeError: the mechanism does not exist at these sizes.
-        """
+        """Return a genome in normal form with these sizes, see ``nas.compiler.resolve``."""
         from nas.compiler import resolve
 
         return resolve(genome, self.sizes, self.is_causal)
@@ -88,11 +84,6 @@ class CostContext:
                     f"{value}; expected what nas.costs.timing.calibrate measured in this context."
                 )
         return calibration
-
-    @property
-    def decoded(self) -> ModelSizes:
-        """The sizes for costs of decoding: ``tokens`` is the number of cached tokens."""
-        return self.sizes._replace(tokens=self.cached_tokens or self.sizes.tokens)
 
 
 @dataclass(frozen=True)
@@ -117,10 +108,7 @@ COSTS: Registry[CostMeasure] = Registry("cost", "nas.costs")
 def costs_of(
     resolved: ResolvedGenome, context: CostContext, names: Iterable[str] | None = None
 ) -> dict[str, float]:
-    """Return the costs of a genome, resolved at the context's sizes, by name.
-
-    Args:
-        names: names of costs; by default the costs that ``default_costs`` returns.
+    """Return costs of a genome by name, by default those that ``default_costs`` returns.
 
     Raises:
         ConfigError: a cost is unknown, or needs unit times that were not measured in this context.
@@ -147,10 +135,7 @@ def need_calibration(names: Iterable[str]) -> bool:
 
 
 def cost_title(name: str) -> str:
-    """Return a cost's column header; the name with spaces if no cost of this name is registered.
-
-    The function does not import plug-ins.
-    """
+    """Return a cost's column header; the name with spaces if no such cost is registered so far."""
     cost = COSTS.registered.get(name)
     return (cost.title if cost else "") or name.replace("_", " ")
 
@@ -170,10 +155,7 @@ def attention_cost(
     qkv_bias: bool = False,
     names: Iterable[str] | None = None,
 ) -> dict[str, int]:
-    """Return the costs of one attention block at batch size 1, by name.
-
-    Args:
-        names: names of costs; by default all costs that can be counted for one block.
+    """Return costs of one attention block at batch size 1, by name; by default all that count one.
 
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at this size.
@@ -199,7 +181,6 @@ def _register(
     module, _, attribute = function.partition(":")
 
     def of(resolved: ResolvedGenome, context: CostContext) -> float:
-        """Return the sum over a model's layers, also those that do not hold the mechanism."""
         of_layer = getattr(import_module(f"nas.costs.{module}"), attribute)
         depth = resolved.sizes.depth
         count = len(resolved.genome.placement.layers(depth))

@@ -29,7 +29,7 @@ def kv_cache_bytes_per_token(plan: Plan, context: CostContext) -> float:
     The result is the size of keys and values if a primitive sees later tokens, so that the
     mechanism cannot be decoded.
     """
-    sizes = context.decoded
+    sizes = context.sizes._replace(tokens=context.cached_tokens or context.sizes.tokens)
     mask, held = plan.genome.visibility, sizes.tokens  # held: the tokens whose rows are cached
     sums: dict[int, Lowered] = {}  # kernel calls that run as sums over the keys
     if mask.window is None:

@@ -4,7 +4,7 @@ fvcore counts a multiply-add as one operation, and by default ignores broadcast 
 softmax and activations. The rules of this module count products exactly and elementwise work
 separately. Elementwise are the operations that torch tags as pointwise, those listed here, and
 those that a primitive declares as ``elementwise``. Shape operations are free, and an operation
-without a rule is an error. No other module imports fvcore.
+without a rule is an error.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def count_calls(
 ) -> Counter[str]:
     """Count the operations that a module executes for its inputs.
 
-    Args:
-        declared: names of operations without another rule that count their elements.
+    The elements of ``declared`` operations are counted, unless these have another rule.
 
     Raises:
         GenomeError: the module raises ValueError for the inputs.
         NasError: the module has an operation without a counting rule.
     """
+    owner = type(getattr(module, "module", module)).__name__
     analysis = FlopCountAnalysis(module, inputs)
     analysis.set_op_handle(**(dict.fromkeys(declared, _elementwise) | _HANDLES))
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
@@ -70,11 +70,9 @@ def count_calls(
         except ValueError as error:  # raised by a module, for example about the length
             raise GenomeError(f"{error}.") from None
         except Exception as error:
-            owner = type(getattr(module, "module", module)).__name__
             reason = f"{type(error).__name__}: {first_line(error)}"
             raise GenomeError(f"{owner} cannot run at this size ({reason}).") from error
     if unknown := analysis.unsupported_ops():
-        owner = type(getattr(module, "module", module)).__name__
         names = ", ".join(sorted(unknown))
         raise NasError(
             f"there is no cost rule for operation {names} of {owner}; expected "

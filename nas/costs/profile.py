@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final, cast
@@ -34,8 +33,7 @@ from nas.genome.types import Type
 OperandSize = tuple[int, int | None]  # heads and width of tokens; without width, pairs of tokens
 Arguments = tuple[tuple[str, Any], ...]
 
-TRACED_LENGTHS: Final = (8, 12, 16, 20)  # evenly spaced; they determine a cubic polynomial
-_STEP: Final = TRACED_LENGTHS[1] - TRACED_LENGTHS[0]
+TRACED_LENGTHS: Final = range(8, 12)  # they determine a cubic polynomial
 _COMPUTED_NUMBERS: Final = 2**18  # largest call that is traced on the CPU
 
 
@@ -109,14 +107,10 @@ def profile(
     is_causal: bool = False,
     as_written: bool = False,
 ) -> Counter[str]:
-    """Count the operations of one call at batch size 1.
+    """Count the multiply-adds of one call at batch size 1, by operation.
 
-    Args:
-        as_written: whether a step runs as its primitive is written, and not by a faster class.
-
-    Returns:
-        Multiply-adds by operation; the entry ``ELEMENTWISE`` is the number of elements that
-        pointwise operations read or write.
+    The entry ``ELEMENTWISE`` is the number of elements that pointwise operations read or write. A
+    step that runs ``as_written`` does not run by the faster class of its primitive.
 
     Raises:
         GenomeError: the call is impossible at this size.
@@ -124,19 +118,20 @@ def profile(
     """
     dim, heads, _, tokens = sizes
     check_sizes(dim, heads)
+    # Running a small call is faster than propagating shapes.
+    numbers = tokens * max(heads * tokens, dim)
+    device = "cpu" if numbers <= _COMPUTED_NUMBERS else "meta"
     if isinstance(call, Lowered):
         named, read = _kernel(plan, call, sizes, is_causal)
-        pairs = [(read[0][0], None)] if len(read) > 1 else []
-        return _counts(_Kernel, named, read, None, tokens, _largest((*read, *pairs), tokens), ())
+        return _counts(_Kernel, named, read, None, tokens, device, ())
     primitive = call.primitive
     module: Any = primitive.module if as_written else traceable_class(primitive.module)
     arguments = plan.sizes(call, dim, heads, qkv_bias) | call.params
     count = call.type.head_count(heads)
     operands = tuple(_operand(o.type, count, sizes) for o in call.operands)
-    largest = _largest((*operands, _operand(call.type, count, sizes)), tokens)
     x = dim if "x" in primitive.extras else None
     return _counts(
-        module, tuple(arguments.items()), operands, x, tokens, largest, primitive.elementwise
+        module, tuple(arguments.items()), operands, x, tokens, device, primitive.elementwise
     )
 
 
@@ -176,9 +171,9 @@ def _wider(operand: OperandSize) -> OperandSize:
 
 
 class _Kernel(nn.Module):
-    """A call of a kernel's function with operands and, as fourth operand, forget gates.
+    """A call of a kernel's function, with a mask of ``masked`` tokens unless that is 0.
 
-    If ``masked`` is not 0, the call has a mask of so many tokens.
+    The fourth operand is forget gates.
     """
 
     def __init__(self, function: Callable[..., Tensor], masked: int, options: Arguments) -> None:
@@ -198,16 +193,19 @@ def _counts(
     operands: tuple[OperandSize, ...],
     x: int | None,
     tokens: int,
-    largest: int,
+    device: str,
     declared: tuple[str, ...],
 ) -> Counter[str]:
     def traced(part: nn.Module, tokens: int, device: str) -> Counter[str]:
-        inputs = _zeros(operands, tokens, device)
+        shapes: list[tuple[int, ...]] = [
+            (1, heads, tokens, tokens if width is None else width) for heads, width in operands
+        ]
         if x is not None:
-            inputs += (torch.zeros(1, tokens, x, device=device),)
-        return count_calls(_Called(part, x is not None), inputs, declared)
+            part = _WithInput(part)
+            shapes.append((1, tokens, x))
+        inputs = tuple(torch.zeros(shape, device=device) for shape in shapes)
+        return count_calls(part, inputs, declared)
 
-    device = _device(largest)
     part = _built(module, arguments, device)
     if device == "cpu" or not any(isinstance(m, nn.Conv1d | nn.Conv2d) for m in part.modules()):
         return traced(part, tokens, device)
@@ -215,8 +213,9 @@ def _counts(
     # in the length, so four short traces give the long one exactly.
     part = _built(module, arguments, "cpu")
     traces = [traced(part, length, "cpu") for length in TRACED_LENGTHS]
+    distance = tokens - TRACED_LENGTHS[0]
     names = set().union(*traces)
-    return Counter({name: _extrapolate([t[name] for t in traces], tokens) for name in names})
+    return Counter({name: _extrapolate([t[name] for t in traces], distance) for name in names})
 
 
 def _built(module: Any, arguments: Arguments, device: str) -> nn.Module:
@@ -227,35 +226,15 @@ def _built(module: Any, arguments: Arguments, device: str) -> nn.Module:
             raise GenomeError(f"{error}.") from None
 
 
-class _Called(nn.Module):
-    """A module called with its operands and, if it reads it, the block's input as the last."""
+class _WithInput(nn.Module):
+    """A module called with its operands and, as the last, the block's input."""
 
-    def __init__(self, module: nn.Module, reads_input: bool) -> None:
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.module, self.reads_input = module, reads_input
+        self.module = module
 
     def forward(self, *operands: Tensor) -> Tensor:
-        if not self.reads_input:
-            return cast("Tensor", self.module(*operands))
         return cast("Tensor", self.module(*operands[:-1], x=operands[-1]))
-
-
-def _largest(operands: Iterable[OperandSize], tokens: int) -> int:
-    return max(math.prod(_shape(operand, tokens)) for operand in operands)
-
-
-def _device(numbers: int) -> str:
-    # Running a small call is faster than propagating shapes.
-    return "cpu" if numbers <= _COMPUTED_NUMBERS else "meta"
-
-
-def _shape(operand: OperandSize, tokens: int) -> tuple[int, ...]:
-    heads, width = operand
-    return 1, heads, tokens, tokens if width is None else width
-
-
-def _zeros(operands: Iterable[OperandSize], tokens: int, device: str) -> tuple[Tensor, ...]:
-    return tuple(torch.zeros(_shape(operand, tokens), device=device) for operand in operands)
 
 
 def _projections(plan: Plan, sizes: ModelSizes, read: Iterable[Any]) -> int:
@@ -264,15 +243,13 @@ def _projections(plan: Plan, sizes: ModelSizes, read: Iterable[Any]) -> int:
     return sizes.tokens * sum(math.prod(linears[name]) for name in linears.keys() & {*read, "o"})
 
 
-def _extrapolate(counts: list[int], tokens: int) -> int:
-    """Return the count at a length, by the polynomial through the counts at ``TRACED_LENGTHS``."""
-    distance = Fraction(tokens - TRACED_LENGTHS[0], _STEP)
-    total, factor, differences = Fraction(0), Fraction(1), counts
-    for order in range(len(counts)):  # Newton's forward differences
-        total += factor * differences[0]
-        differences = [after - before for before, after in pairwise(differences)]
-        factor *= (distance - order) / (order + 1)
-    return int(total)
+def _extrapolate(counts: list[int], distance: int) -> int:
+    """Return the member of a sequence that is so far from the first, by Newton's differences."""
+    total = 0
+    for order in range(len(counts)):
+        total += math.comb(distance, order) * counts[0]
+        counts = [after - before for before, after in pairwise(counts)]
+    return total
 
 
 def params(plan: Plan, context: CostContext) -> int:

@@ -1,8 +1,7 @@
 """Unit times of operations, measured on this hardware with small mechanisms.
 
 A forward and a backward pass of each mechanism of ``designs`` is timed; on a GPU as a CUDA graph,
-as in a training. A mechanism that cannot be captured is left out. The unit times are the
-non-negative numbers with the smallest squared relative errors of the predicted times.
+as in a training. A mechanism that cannot be captured is left out.
 """
 
 from __future__ import annotations
@@ -64,9 +63,8 @@ def calibrate(
 ) -> dict[str, Any]:
     """Measure the unit times of operations on this machine; return a ``Calibration`` as JSON data.
 
-    Args:
-        precision: ``float32`` or ``bfloat16``, the precision of matrix products in training.
-        seconds: the time after which no further round of measurement starts; two always run.
+    ``precision`` is that of matrix products in training. After ``seconds`` no further round of
+    measurement starts, but two rounds always run.
 
     Raises:
         NasError: no mechanism exists at these sizes.
@@ -131,8 +129,7 @@ def _blocks(
 def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
     """Return the number of sequences with which a layer is timed: the batch size, or fewer.
 
-    They are enough that the layer runs the kernels of the whole batch, so that its time is
-    proportional to their number.
+    With so many the layer runs the kernels of the whole batch.
     """
     numbers, most, pairs = 0, 1.0, 0
     for step in plan.steps:
@@ -148,8 +145,7 @@ def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
 def _fitted(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[str, float]:
     """Fit the unit time of each kind of work: non-negative least squares of relative errors.
 
-    A small ridge penalty shrinks undetermined unit times to zero. Each row is the work of a timed
-    mechanism by kind.
+    A small ridge penalty shrinks undetermined unit times to zero.
     """
     import numpy as np
     from scipy.optimize import nnls  # type: ignore[import-untyped]
@@ -167,9 +163,8 @@ def _fitted(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict
 def designs(tokens: int) -> Iterator[Genome]:
     """Yield the mechanisms to time: small ones that together contain all primitives and kernels.
 
-    The mechanisms are generated from the declarations of the primitives, so that primitives of
-    plug-ins are included. Parameters are varied one at a time. Some of the mechanisms may not exist
-    at a model's sizes. The window, and some primitives, depend on the sequence length ``tokens``.
+    Primitives of plug-ins are included. Parameters are varied one at a time. Some of the mechanisms
+    may not exist at a model's sizes.
     """
     window = {"window": max(1, tokens // 4)}
     for projections in _PROJECTIONS:

@@ -22,8 +22,8 @@ REPLAYS: Final = 10  # of a CUDA graph between two events; their resolution is h
 class Passes:
     """Forward and backward passes of blocks on one random batch, and their times.
 
-    On a CPU the time is the processor time of this process, on which other processes have little
-    effect. On CUDA it is the device time of a CUDA graph, as in training.
+    On a CPU the time is the processor time of this process; on CUDA it is the device time of a CUDA
+    graph, as in training.
     """
 
     def __init__(

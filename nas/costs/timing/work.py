@@ -4,8 +4,7 @@
 
 A kind is named after a primitive; ``layer`` counts the layer itself, and ``call`` its calls of
 primitives. Elements and multiply-adds (``.macs``) are counted in millions. If a kernel replaces a
-primitive, the kind ends in ``@`` and the kernel's name, because kernels do different work: the
-kernel for means computes no scores.
+primitive, the kind ends in ``@`` and the kernel's name, because kernels do different work.
 """
 
 from __future__ import annotations
@@ -71,7 +70,6 @@ def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> di
 
 
 def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amount]:
-    """Yield the work of projecting queries, keys and values, of merging heads, and of W_O."""
     dim, heads, _, tokens = sizes
     for name, (width, out) in plan.linears(dim, heads).items():
         if name in read or name == "o":
@@ -95,10 +93,7 @@ def _call(plan: Plan, call: Lowered, sizes: ModelSizes, *, is_causal: bool) -> I
 def _linear_call(
     plan: Plan, call: Lowered, sizes: ModelSizes, *, is_causal: bool
 ) -> Iterator[Amount]:
-    """Yield the work of a kernel call whose weights are its scores, up to a factor of each query.
-
-    Elements are features, or pairs if all pairs are computed.
-    """
+    """Yield the work of linear attention: features, or pairs if all pairs are computed."""
     assert call.score is not None, "linear attention has scores"
     size = plan.call_sizes(call.score, sizes)
     pairs = size.heads * size.tokens**2
