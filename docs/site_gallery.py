@@ -33,7 +33,7 @@ TOP: Final = f"""# Gallery
 [Mechanisms](mechanisms.md) · [Findings](findings.md) · [Log](log.md)
 
 After this page you can tell {len(MECHANISMS)} named mechanisms apart by graph and formula.
-`nas show NAME --plot FILE` draws such a picture, and `nas mechanisms NAME` prints the text. The
+`nas show NAME --plot FILE` prints the text and draws such a picture. The
 scores are means of five short trainings: accuracy in per cent, and under `bytes` bits per byte, of
 which fewer are better. `+` is better than `mha` after correction, `-` worse, `?` undecided.
 """

@@ -27,7 +27,8 @@ def show(
 ) -> None:
     """Show formula, graph, costs and source of a genome.
 
-    Of a run's genome also results and lineage.
+    Of a named mechanism also the equations, the shapes, and how the paper's text was interpreted;
+    of a run's genome also results and lineage.
     """
     from nas.api import genomes
     from nas.report.graph import write_graph
@@ -35,7 +36,7 @@ def show(
 
     result = genomes.show(source, dim=dim, heads=heads, tokens=tokens)
     if only_source and result.source is None:
-        raise GenomeError(f"{source}: {result.priced.problem}")
+        raise GenomeError(f"{source}: {result.problem}")
     if only_source and not as_json:
         tell(str(result.source).rstrip("\n"))
     else:
@@ -48,28 +49,24 @@ def show(
 @app.command()
 def mechanisms(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="A mechanism; default: all.")] = None,
     dim: options.Dim = None,
     heads: options.Heads = None,
     tokens: options.Tokens = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List the named mechanisms, or explain one.
+    """List the named mechanisms with the costs of one attention block at batch 1.
 
-    The list gives the costs of one attention block at batch 1. With a NAME the output also gives
-    the equations, the shapes, and how the paper's text was interpreted.
+    `nas show NAME` explains one.
     """
-    from nas.genome.mechanisms import mechanism
-    from nas.report import costs as report
+    from dataclasses import asdict
 
-    sizes = report.Sizes(**options.arguments(context, "name", "as_json"))
-    named = None if name is None else mechanism(name)
+    from nas.report.costs import Sizes, mechanisms_table, show_mechanisms
+
+    sizes = Sizes(**options.arguments(context, "as_json"))
     if as_json:
-        print_json(report.mechanisms_answer(sizes, named))
-    elif named:
-        report.show_mechanism(output(), named, sizes)
+        print_json({"sizes": asdict(sizes), "mechanisms": mechanisms_table(sizes).records()})
     else:
-        report.show_mechanisms(output(), sizes)
+        show_mechanisms(output(), sizes)
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """Tables, figures and HTML pages about runs and genomes, and classes of the API's results.
 
     run_view.py       recorded data of a run               verdict.py    summary of a run in words
-    columns.py        columns for tables, CSV, JSON, HTML  table.py      tables that fit a terminal
+    table.py          tables for terminals, CSV and HTML   history.py    data of one mechanism
     front_columns.py  columns of the table of a front      front.py      table of a front
     charts.py         charts of costs and comparisons      front_chart.py  chart of a front
     graph.py          figure of a genome's graph           drawing.py    genome's graph as text

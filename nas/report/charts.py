@@ -138,7 +138,11 @@ def cost_chart(table: CostTable) -> altair.LayerChart:
         x=alt.X(
             "tokens:Q",
             scale=alt.Scale(type="log", base=2, nice=False),
-            axis=alt.Axis(title="sequence length (tokens)", values=[*table.lengths], format=",d"),
+            axis=alt.Axis(
+                title="sequence length (tokens)",
+                values=sorted({row.tokens for row in table.rows}),
+                format=",d",
+            ),
         ),
         y=alt.Y(
             "macs:Q",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
@@ -31,7 +31,7 @@ from nas.common.objectives import Metric, Objective
 from nas.common.rates import CHOOSING_SEEDS, TunedScores, tune, tuned_difference
 from nas.common.text import last_line
 from nas.evaluation.trial import Evaluation
-from nas.report.result import MetricInfo, Result, data_frame
+from nas.report.result import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas
@@ -70,24 +70,14 @@ class TrainingRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the training as a JSON object."""
-        result = self.evaluation
-        return {
+        place = {
             "mechanism": self.mechanism,
             "id": self.digest,
             "part": self.part,
             "repeat": self.repeat,
-            "seed": result.seed,
             "learning_rate": self.learning_rate,
-            "status": result.status,
-            "reason": result.reason,
-            "metrics": dict(result.metrics),
-            "core_seconds": result.core_seconds,
-            "wall_seconds": result.wall_seconds,
-            "peak_memory_bytes": result.peak_memory_bytes,
-            "budget": asdict(result.budget),
-            "hardware": result.hardware,
-            "error": result.error,
         }
+        return place | {k: v for k, v in self.evaluation.to_dict().items() if k != "reports"}
 
 
 @dataclass(frozen=True)
@@ -119,7 +109,6 @@ class Cell(Result):
             tried, the values at the chosen rate of the seeds that did not choose it.
         failed: number of failed trainings by reason, at all rates.
         core_seconds: mean processor time of a successful training; None if all failed.
-        costs, is_measured: see ``TrainingRow``.
         difference: difference to the reference. None for the reference itself, and if a training of
             either mechanism failed (at each rate, if rates were tried).
         learning_rate: the chosen learning rate; None if rates were not tried, or if a training
@@ -182,7 +171,7 @@ class Comparison(Result):
 
     against: str | None
     seeds: int
-    metrics: Mapping[str, MetricInfo]
+    metrics: Mapping[str, Metric | Objective]
     tasks: Mapping[str, str]
     rows: tuple[Row, ...]
     tuning: Mapping[str, float] | None
@@ -266,46 +255,69 @@ def compare(
         found: see ``Row``, by name.
         test, run: see ``Comparison``.
     """
-    groups: dict[tuple[str, str], list[TrainingRow]] = {}
-    for row in sorted(trained, key=lambda row: row.repeat):
-        groups.setdefault((row.part, row.mechanism), []).append(row)
-    metrics = {part: MetricInfo.of(group[0].metric) for (part, _), group in groups.items()}
-    cells, tuned = {}, {}
-    for key, group in groups.items():
-        tuned[key] = _tuned(group, seeds, metrics[key[0]])
-        cells[key] = _cell(group, tuned[key])
-    for part, metric in metrics.items():
-        own = {name: cell for (of, name), cell in cells.items() if of == part}
-        base = own.pop(against or "", None)
-        rates = {name: scores for (of, name), scores in tuned.items() if of == part}
-        for name, lead in _differences(own, base, rates, against, metric).items():
-            cells[part, name] = replace(own[name], difference=lead)
-    names = dict.fromkeys([*(row.mechanism for row in trained), *(absent or {})])
+    parts: dict[str, dict[str, list[TrainingRow]]] = {}
+    for row in sorted(trained, key=lambda row: ([*tasks].index(row.part), row.repeat)):
+        parts.setdefault(row.part, {}).setdefault(row.mechanism, []).append(row)
+    metrics = {row.part: row.metric for row in trained}
+    cells = {
+        part: _compare_part(groups, metrics[part], against, seeds) for part, groups in parts.items()
+    }
     digests = {row.mechanism: row.digest for row in trained}
-    shown = {key: _reported(group, tuned[key]) for key, group in groups.items()}
     return Comparison(
         against=against,
         seeds=seeds,
-        metrics={part: metrics[part] for part in tasks if part in metrics},
+        metrics={part: metrics[part] for part in parts},
         tasks=dict(tasks),
         rows=tuple(
             Row(
                 name,
                 digests.get(name, ""),
-                {part: cells[part, name] for part in tasks if (part, name) in cells},
+                {part: of_part[name] for part, of_part in cells.items() if name in of_part},
                 (absent or {}).get(name, {}),
                 (found or {}).get(name, {}),
             )
-            for name in names
+            for name in dict.fromkeys([*digests, *(absent or {})])
         ),
-        tuning=_cost_of_tuning(groups, shown),
+        tuning=_cost_of_tuning(trained, cells),
         test=test,
         run=run,
         trained=tuple(trained),
     )
 
 
-def _tuned(group: Sequence[TrainingRow], seeds: int, metric: MetricInfo) -> TunedScores | None:
+def _compare_part(
+    groups: Mapping[str, Sequence[TrainingRow]],
+    metric: Metric | Objective,
+    against: str | None,
+    seeds: int,
+) -> dict[str, Cell]:
+    """Return the results of one part by mechanism, with differences to the reference."""
+    tuned = {name: _tuned(group, seeds, metric) for name, group in groups.items()}
+    cells = {name: _cell(group, tuned[name]) for name, group in groups.items()}
+    differences: dict[str, Difference] = {}
+    for name, cell in cells.items():
+        if against not in cells or name == against:
+            continue
+        gains = paired(cell.values, cells[against].values)
+        if not gains:
+            continue
+        if cell.rates or cells[against].rates:
+            tested = tuned_difference(tuned[name], tuned[against], metric.direction)
+        else:
+            tested = difference(gains)
+        mean, error = mean_and_error(gains)
+        bounds = {bound: (tested or {}).get(bound) for bound in ("low", "high", "p")}
+        differences[name] = Difference(mean, error, **bounds, p_holm=None, verdict="undecided")
+    tested_ones = {name: lead.p for name, lead in differences.items() if lead.p is not None}
+    for name, p in zip(tested_ones, holm([*tested_ones.values()]), strict=True):
+        side = side_of(differences[name].mean, p, metric.direction)
+        differences[name] = replace(differences[name], p_holm=p, verdict=side)
+    return {name: replace(cell, difference=differences.get(name)) for name, cell in cells.items()}
+
+
+def _tuned(
+    group: Sequence[TrainingRow], seeds: int, metric: Metric | Objective
+) -> TunedScores | None:
     scores: dict[float, dict[int, float | None]] = {}
     for row in group:
         if row.learning_rate is not None:
@@ -313,15 +325,12 @@ def _tuned(group: Sequence[TrainingRow], seeds: int, metric: MetricInfo) -> Tune
     return tune(scores, seeds + CHOOSING_SEEDS, metric.direction)
 
 
-def _reported(group: Sequence[TrainingRow], tuned: TunedScores | None) -> list[TrainingRow]:
-    """Return the trainings whose values are reported: all, or those at the chosen rate."""
-    if tuned is None:
-        return [row for row in group if row.learning_rate is None]
-    return [r for r in group if r.learning_rate == tuned.rate and r.repeat in tuned.values]
-
-
 def _cell(group: Sequence[TrainingRow], tuned: TunedScores | None) -> Cell:
-    values = {row.repeat: row.value for row in _reported(group, tuned)}
+    values: Mapping[int, float | None] = (
+        {row.repeat: row.value for row in group if row.learning_rate is None}
+        if tuned is None
+        else dict(tuned.values)
+    )
     scores = [*successful(values).values()]
     seconds = [row.evaluation.core_seconds for row in group if row.evaluation.is_ok]
     mean, error = mean_and_error(scores) if scores else (None, None)
@@ -339,44 +348,18 @@ def _cell(group: Sequence[TrainingRow], tuned: TunedScores | None) -> Cell:
     )
 
 
-def _differences(
-    cells: Mapping[str, Cell],
-    base: Cell | None,
-    tuned: Mapping[str, TunedScores | None],
-    against: str | None,
-    metric: MetricInfo,
-) -> dict[str, Difference]:
-    """Return the differences to the reference, whose result is ``base``, in one part, by name."""
-    differences: dict[str, Difference] = {}
-    if base is None:
-        return differences
-    for name, cell in cells.items():
-        gains = paired(cell.values, base.values)
-        if not gains:
-            continue
-        if cell.rates or base.rates:
-            tested = tuned_difference(tuned[name], tuned[str(against)], metric.direction)
-        else:
-            tested = difference(gains)
-        mean, error = mean_and_error(gains)
-        bounds = {bound: (tested or {}).get(bound) for bound in ("low", "high", "p")}
-        differences[name] = Difference(mean, error, **bounds, p_holm=None, verdict="undecided")
-    tested_ones = {name: lead.p for name, lead in differences.items() if lead.p is not None}
-    for name, p in zip(tested_ones, holm([*tested_ones.values()]), strict=True):
-        side = side_of(differences[name].mean, p, metric.direction)
-        differences[name] = replace(differences[name], p_holm=p, verdict=side)
-    return differences
-
-
 def _cost_of_tuning(
-    groups: Mapping[tuple[str, str], Sequence[TrainingRow]],
-    shown: Mapping[tuple[str, str], Sequence[TrainingRow]],
+    trained: Sequence[TrainingRow], cells: Mapping[str, Mapping[str, Cell]]
 ) -> dict[str, float] | None:
     """Return number and core-seconds of the trainings that are not reported; None without rates."""
-    rows = [(key, row) for key, group in groups.items() for row in group]
-    if all(row.learning_rate is None for _, row in rows):
+    if all(row.learning_rate is None for row in trained):
         return None
-    further = [row.evaluation.core_seconds for key, row in rows if row not in shown[key]]
+
+    def is_reported(row: TrainingRow) -> bool:
+        cell = cells[row.part][row.mechanism]
+        return row.learning_rate == cell.learning_rate and row.repeat in cell.values
+
+    further = [row.evaluation.core_seconds for row in trained if not is_reported(row)]
     return {"trainings": len(further), "core_seconds": sum(further)}
 
 

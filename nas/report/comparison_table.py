@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
+
 from rich.console import Console
 
 from nas.common.differences import LEVEL
@@ -13,12 +16,12 @@ from nas.report.comparison import (
     SENSE,
     Cell,
     Comparison,
-    Difference,
+    Row,
     TrainingRow,
     why,
 )
-from nas.report.table import TextColumn, say, say_table
-from nas.report.units import FRACTION, amount, header, points, points_between, quantity
+from nas.report.table import Column, Table, say, say_table
+from nas.report.units import amount, header, points, points_between, quantity
 
 
 def training_line(training: TrainingRow, done: int, total: int) -> str:
@@ -34,58 +37,64 @@ def training_line(training: TrainingRow, done: int, total: int) -> str:
     )
 
 
-def difference_text(lead: Difference | None, unit: str) -> str:
-    """Return a difference with its interval: with "?" if it is undecided, "-" if it is None."""
-    if lead is None:
-        return "-"
-    is_single = lead.low is None or lead.high is None
-    shown = points(lead.mean, None, unit)
-    if not is_single:
-        shown = points_between(lead.mean, lead.low, lead.high, unit)  # type: ignore[arg-type]
-    return shown + (" ?" if lead.verdict == "undecided" else "  ")
-
-
-def comparison_columns(result: Comparison) -> list[TextColumn]:
-    """Return the columns of the table of a comparison."""
-    rows = result.rows
-    columns = [TextColumn("mechanism", [row.mechanism for row in rows])]
-    first = next(iter(result.metrics.values()))
-    for name in ("score", "estimate") if result.run else ():
-        errors = [row.found.get("error") if name == "estimate" else None for row in rows]
-        values = [row.found.get(name) for row in rows]
-        cells = [
-            "-" if value is None else amount(value, first.unit, error)
-            for value, error in zip(values, errors, strict=True)
-        ]
-        columns.append(TextColumn(name, cells, "right", rank=2))
-    is_alone = len(result.metrics) == 1 and not result.run
+def comparison_columns(result: Comparison) -> Iterator[Column[Row]]:
+    """Yield the columns of the table of a comparison."""
+    yield Column("mechanism", "mechanism", lambda row: row.mechanism, is_number=False)
+    first, is_alone = next(iter(result.metrics)), len(result.metrics) == 1 and not result.run
+    unit = result.metrics[first].unit
+    if result.run:
+        yield Column("score", "score", lambda row: row.found.get("score"), unit=unit, rank=2)
+        yield Column(
+            "estimate",
+            "estimate",
+            lambda row: row.found.get("estimate"),
+            unit=unit,
+            error=lambda row: row.found.get("error"),
+            rank=2,
+        )
     for part, metric in result.metrics.items():
-        found = [row.parts.get(part) for row in rows]
-        means = ["-" if c is None or c.mean is None else _mean(c, metric.unit) for c in found]
         title = header(metric.name, metric.unit) if is_alone else part
-        columns.append(TextColumn(title, means, "right"))
-        leads = ["" if c is None else difference_text(c.difference, metric.unit) for c in found]
-        if any(c is not None and c.difference is not None for c in found):
-            columns.append(TextColumn(f"over {result.against}", leads, "right", rank=1))
+        yield _column(part, title, partial(_mean, unit=metric.unit))
+        if any(cell.difference for (of, _), cell in result.cells.items() if of == part):
+            yield _column(
+                part,
+                f"over {result.against}",
+                partial(_difference, unit=metric.unit),
+                rank=1,
+            )
         if result.tuning is not None:
-            rates = [c.learning_rate if c is not None else None for c in found]
-            shown = ["-" if rate is None else f"{rate:g}" for rate in rates]
-            columns.append(TextColumn("rate", shown, "right", rank=2))
-    part = next(iter(result.metrics))
-    found = [row.parts.get(part) for row in rows]
-    for cost in dict.fromkeys(cost for cell in found if cell is not None for cost in cell.costs):
-        cells = ["-" if cell is None else _cost(cell, cost) for cell in found]
-        columns.append(TextColumn(header(cost), cells, "right", rank=3))
-    seconds = ["-" if c is None or not c.core_seconds else f"{c.core_seconds:.1f}" for c in found]
-    return [*columns, TextColumn("core s", seconds, "right", rank=4)]
+            rate = lambda c: "" if c.learning_rate is None else f"{c.learning_rate:g}"  # noqa: E731
+            yield _column(part, "rate", rate, rank=2)
+    for name in dict.fromkeys(cost for cell in result.cells.values() for cost in cell.costs):
+        yield _column(first, header(name), partial(_cost, name=name), rank=3)
+    seconds = lambda cell: f"{cell.core_seconds:.1f}" if cell.core_seconds else ""  # noqa: E731
+    yield _column(first, "core s", seconds, rank=4)
+
+
+def _column(part: str, title: str, text: Callable[[Cell], str], rank: int = 0) -> Column[Row]:
+    """Return a column of a part, with "-" for a mechanism or a value that the part lacks."""
+
+    def value(row: Row) -> str:
+        return (text(row.parts[part]) if part in row.parts else "") or "-"
+
+    return Column(title, title, value, rank=rank)
 
 
 def _mean(cell: Cell, unit: str) -> str:
-    return f"{amount(cell.mean or 0.0, unit, cell.error)} ({cell.seeds})"
+    return "" if cell.mean is None else f"{amount(cell.mean, unit, cell.error)} ({cell.seeds})"
+
+
+def _difference(cell: Cell, unit: str) -> str:
+    if (lead := cell.difference) is None:
+        return ""
+    shown = points(lead.mean, None, unit)
+    if lead.low is not None and lead.high is not None:
+        shown = points_between(lead.mean, lead.low, lead.high, unit)
+    return shown + (" ?" if lead.verdict == "undecided" else "  ")
 
 
 def _cost(cell: Cell, name: str) -> str:
-    return amount(cell.costs[name]) + MARK * cell.is_measured if name in cell.costs else "-"
+    return amount(cell.costs[name]) + MARK * cell.is_measured if name in cell.costs else ""
 
 
 def comparison_table(console: Console, result: Comparison) -> None:
@@ -97,38 +106,30 @@ def comparison_table(console: Console, result: Comparison) -> None:
     of_run = f" in run {result.run}" if result.run else ""
     if result.metrics:
         say(console, f"{', '.join(dict.fromkeys(metrics))}{of_run}; {under}", "")
-        say_table(console, comparison_columns(result))
+        say_table(console, Table([*comparison_columns(result)], result.rows))
         say(console, "", *comparison_legend(result))
     for row in result.rows:
         for part, cell in row.parts.items():
             for reason, count in cell.failed.items():
-                say(
-                    console,
-                    f"{row.mechanism}, {part}: {plural(count, 'training')} failed, {reason}",
-                )
+                failed = f"{plural(count, 'training')} failed, {reason}"
+                say(console, f"{row.mechanism}, {part}: {failed}")
         for part, reason in row.absent.items():
             say(console, f"{row.mechanism}, {part}: not trained, {reason}")
 
 
 def comparison_legend(result: Comparison) -> list[str]:
     """Return the legend of the table of a comparison."""
-    cells = [*result.cells.values()]
-    leads = [cell.difference for cell in cells if cell.difference is not None]
-    lines = []
+    cells, lines = [*result.cells.values()], list[str]()
     if result.run:
         lines.append("score: mean of the search's own trainings; estimate: of the search's model.")
     lines.append("±: standard error of the mean; in brackets: the number of seeds.")
-    if leads:
-        what = "points of metrics in % and in the unit of other metrics"
-        units = {metric.unit for metric in result.metrics.values()}
-        if units == {FRACTION} or FRACTION not in units:
-            what = "points" if FRACTION in units else "the metric's unit"
+    if any(cell.difference for cell in cells):
         between = "trainings that share their seed"
         if result.tuning is not None:
             between = "mechanisms at their best learning rates, with equal seeds"
         lines += [
-            f"over {result.against}: mean difference in {what} between {between}, and its 95 % "
-            "interval.",
+            f"over {result.against}: mean difference between {between} (of metrics in %, in "
+            "points), and its 95 % interval.",
             f"?: undecided, which does not mean equal: p is {LEVEL} or more after Holm's "
             "correction over the mechanisms of a column.",
         ]

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.text import Text
 
 from nas.common.errors import GenomeError
 from nas.compiler import build_attention, formula, make_plan, resolve
 from nas.costs import COSTS, attention_cost, default_costs
-from nas.genome import Genome, ModelSizes
+from nas.genome import ModelSizes
 from nas.genome.canonical import digest
-from nas.genome.mechanisms import MECHANISMS, NamedMechanism, mechanism
-from nas.report.columns import Column, records, text_columns
+from nas.genome.mechanisms import MECHANISMS
 from nas.report.comparison import MARK, MEASURED
-from nas.report.result import Result, data_frame
-from nas.report.run_view import STANDARD
-from nas.report.table import TextColumn, say, say_table
+from nas.report.result import Result
+from nas.report.table import Column, Table, say, say_table
 from nas.report.units import digits, header, human
 from nas.store.sources import Source
 from nas.training.user_module import UserModule
 
 if TYPE_CHECKING:
     import pandas
-
-MOST_EXACT: Final = 1_000_000  # columns of smaller costs show all digits
 
 
 @dataclass(frozen=True)
@@ -46,14 +42,6 @@ class Sizes:
     def __str__(self) -> str:
         bias = ", q/k/v biases" if self.qkv_bias else ""
         return f"dim {self.dim}, {self.heads} heads, {self.tokens:,} tokens{bias}"
-
-
-@dataclass(frozen=True)
-class Priced:
-    """The cost of an attention block; or None and the reason why the block cannot be built."""
-
-    cost: dict[str, int] | None
-    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,51 +75,38 @@ class CostTable(Result):
     rows: tuple[CostRow, ...]
 
     @property
-    def lengths(self) -> tuple[int, ...]:
-        """The sequence lengths in tokens, from short to long."""
-        return tuple(sorted({row.tokens for row in self.rows}))
-
-    @property
-    def columns(self) -> list[Column[CostRow]]:
-        """The columns of the table; times only if a user's own torch module is in it."""
-        columns = [
-            Column[CostRow]("source", "", lambda row: row.source),
-            Column("name", "mechanism", lambda row: row.name, is_number=False),
-            Column("tokens", "tokens", lambda row: row.tokens, text=lambda row: f"{row.tokens:,}"),
-            *_costs(self.rows),
-        ]
-        if any(row.is_measured for row in self.rows):
-            time = lambda row: "" if row.time_ms is None else digits(row.time_ms)  # noqa: E731
-            columns.append(Column("time_ms", "time ms", lambda row: row.time_ms, text=time))
-            columns.append(Column("measured", "", lambda row: row.is_measured))
-        return columns
-
-    @property
     def table(self) -> pandas.DataFrame:
         """One row for each mechanism and length."""
-        return data_frame(records(self.columns, self.rows))
+        return costs_table(self.rows).frame()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that ``nas cost --json`` prints, whose rows are ``table``."""
-        rows = records(self.columns, self.rows)
-        return {"dim": self.dim, "heads": self.heads, "rows": rows}
+        return {"dim": self.dim, "heads": self.heads, "rows": costs_table(self.rows).records()}
 
 
-def _costs(rows: Sequence[CostRow]) -> list[Column[CostRow]]:
+def costs_table(rows: Sequence[CostRow]) -> Table[CostRow]:
+    """Return the table of costs; with times only if a user's own torch module is in it."""
+    columns = [
+        Column[CostRow]("source", None, lambda row: row.source),
+        Column("name", "mechanism", lambda row: row.name, is_number=False),
+        Column("tokens", "tokens", lambda row: row.tokens, text=lambda row: f"{row.tokens:,}"),
+        *_costs(),
+    ]
+    if any(row.is_measured for row in rows):
+        time = lambda row: "" if row.time_ms is None else digits(row.time_ms)  # noqa: E731
+        columns.append(Column("time_ms", "time ms", lambda row: row.time_ms, text=time))
+        columns.append(Column("measured", None, lambda row: row.is_measured))
+    return Table(columns, rows)
+
+
+def _costs() -> list[Column[CostRow]]:
     """Return a column for each cost; an unknown cost is "-", a measured one has a mark."""
 
     def column(name: str, rank: int) -> Column[CostRow]:
-        is_exact = max(row.cost.get(name, 0) for row in rows) < MOST_EXACT
-
         def text(row: CostRow) -> str:
-            known = row.cost.get(name)
-            if known is None:
-                return "-"
-            shown = f"{known:,}" if is_exact else human(known)
-            return shown + MARK * row.is_measured
+            return human(row.cost[name]) + MARK * row.is_measured if name in row.cost else "-"
 
-        value = lambda row: row.cost.get(name)  # noqa: E731
-        return Column(name, header(name), value, text=text, rank=rank)
+        return Column(name, header(name), lambda row: row.cost.get(name), text=text, rank=rank)
 
     names = [cost.name for cost in COSTS.registered.values() if cost.is_counted]
     return [column(name, rank) for rank, name in enumerate(names)]
@@ -193,59 +168,34 @@ def _timed(
     return [replace(row, time_ms=time) for row, time in zip(rows, times, strict=True)]
 
 
-def price(genome: Genome, sizes: Sizes) -> Priced:
-    """Return the cost of an attention block of these sizes, or why the block cannot be built."""
-    try:
-        return Priced(attention_cost(genome, **asdict(sizes)))
-    except GenomeError as error:
-        return Priced(None, f"It does not exist at these sizes: {error}")
-
-
-def show_price(console: Console, priced: Priced, sizes: Sizes, title: str = "") -> None:
-    """Print a block's costs and ratios to standard attention, or why it cannot be built."""
-    if priced.cost is None:
-        say(console, priced.problem)
-        return
-    costs = priced.cost
-    standard = attention_cost(mechanism(STANDARD).genome, **asdict(sizes))
-    ratios = [f"{costs[n] / standard[n]:.2f} × {STANDARD}" if standard[n] else "" for n in costs]
-    columns = [
-        TextColumn("", [header(name) for name in costs]),
-        TextColumn(title, [human(value) for value in costs.values()], "right"),
-        TextColumn("", ratios, style="dim", rank=1),
-    ]
-    say_table(console, columns)
-
-
-def show_costs(console: Console, table: CostTable) -> None:
+def show_costs(console: Console, result: CostTable) -> None:
     """Print the costs of each mechanism at each sequence length as a table."""
-    say(console, f"One attention block at dim {table.dim}, heads {table.heads}, batch 1:", "")
-    say_table(console, text_columns(table.columns, table.rows))
-    if any(row.is_measured for row in table.rows):
+    say(console, f"One attention block at dim {result.dim}, heads {result.heads}, batch 1:", "")
+    say_table(console, costs_table(result.rows))
+    if any(row.is_measured for row in result.rows):
         time = "time ms: a forward and backward pass, timed on one thread of this machine's CPU."
         say(console, "", MEASURED, time)
-    remarks = (f"{row.name}: {remark}" for row in table.rows for remark in row.remarks)
+    remarks = (f"{row.name}: {remark}" for row in result.rows for remark in row.remarks)
     say(console, *dict.fromkeys(remarks))
 
 
-def mechanisms_table(
-    sizes: Sizes, names: Iterable[str] = MECHANISMS
-) -> tuple[list[Column[CostRow]], list[CostRow]]:
-    """Return a table of named mechanisms: its columns, and a row for each mechanism.
+def mechanisms_table(sizes: Sizes) -> Table[CostRow]:
+    """Return the named mechanisms; one that does not exist at these sizes has no costs."""
+    rows = []
+    for name in MECHANISMS:
+        cost: dict[str, int] = {}
+        with suppress(GenomeError):
+            cost = attention_cost(MECHANISMS[name].genome, **asdict(sizes))
+        rows.append(CostRow(name, name, sizes.tokens, cost))
 
-    A mechanism that does not exist at these sizes has no costs.
-    """
-    costs = {name: price(MECHANISMS[name].genome, sizes).cost or {} for name in names}
-    rows = [CostRow(name, name, sizes.tokens, cost) for name, cost in costs.items()]
-
-    def of(field: str, title: str = "", **options: Any) -> Column[CostRow]:
+    def of(field: str, title: str | None = None, **options: Any) -> Column[CostRow]:
         value = lambda row: getattr(MECHANISMS[row.name], field)  # noqa: E731
         return Column(field, title, value, is_number=False, **options)
 
     def genome(row: CostRow) -> Any:
         return MECHANISMS[row.name].genome
 
-    numbers = [c if c.key in default_costs() else replace(c, title="") for c in _costs(rows)]
+    numbers = [c if c.key in default_costs() else replace(c, title=None) for c in _costs()]
     columns = [
         of("name", "name", style="cyan"),
         *numbers,
@@ -253,34 +203,14 @@ def mechanisms_table(
         Column("formula", "formula", lambda r: formula(genome(r)), is_number=False, least=20),
         of("about"),
         of("reading"),
-        Column("digest", "", lambda r: digest(genome(r))),
-        Column("genome", "", lambda r: genome(r).to_dict()),
+        Column("digest", None, lambda r: digest(genome(r))),
+        Column("genome", None, lambda r: genome(r).to_dict()),
     ]
-    return columns, rows
-
-
-def mechanisms_answer(sizes: Sizes, mechanism: NamedMechanism | None = None) -> dict[str, Any]:
-    """Return the JSON object of ``nas mechanisms``, about one or about all named mechanisms."""
-    if mechanism is None:
-        return {"sizes": asdict(sizes), "mechanisms": records(*mechanisms_table(sizes))}
-    (row,) = records(*mechanisms_table(sizes, [mechanism.name]))
-    return {"sizes": asdict(sizes)} | row
+    return Table(columns, rows)
 
 
 def show_mechanisms(console: Console, sizes: Sizes) -> None:
     """Print a table of all named mechanisms with costs, papers and formulas."""
     say(console, f"One attention block at {sizes}:", "")
-    say_table(console, text_columns(*mechanisms_table(sizes)))
-    say(console, "", "next: nas mechanisms NAME · nas show NAME · nas evaluate NAME mha")
-
-
-def show_mechanism(console: Console, mechanism: NamedMechanism, sizes: Sizes) -> None:
-    """Print a named mechanism: description, formula, and costs relative to standard attention."""
-    name = mechanism.name
-    say(console, Text.assemble((name, "bold"), f"   {mechanism.paper}"), "", mechanism.reading, "")
-    say(console, Text("Formula", "bold"), formula(mechanism.genome), "")
-    say(console, Text(f"One attention block at {sizes}", "bold"))
-    show_price(console, price(mechanism.genome, sizes), sizes, name)
-    others = "" if name == STANDARD else f" {STANDARD}"
-    steps = f"nas show {name} · nas evaluate {name}{others} · nas export {name} -o FILE"
-    say(console, "", f"next: {steps}")
+    say_table(console, mechanisms_table(sizes))
+    say(console, "", "next: nas show NAME · nas evaluate NAME mha")

@@ -20,14 +20,13 @@ from rich.text import Text
 
 from nas.common.text import message, plural
 from nas.evaluation.trial import Incident
-from nas.report.columns import text_columns
 from nas.report.front import run_line
 from nas.report.front_columns import front_columns
 from nas.report.run_view import RunView
-from nas.report.table import TextColumn, say, table_lines
+from nas.report.table import Table, say
 from nas.report.units import duration, quantity
 from nas.searching.listener import Evaluated, GenerationDone, Listener, Started
-from nas.store import Run, change_token, named_members, open_run
+from nas.store import Candidate, Run, change_token, named_members, open_run
 from nas.store.files import run_argument
 from nas.store.records import RunStatus
 
@@ -49,7 +48,7 @@ class Display(Listener):
         self.is_live = console.is_terminal and not console.is_dumb_terminal
         self.view: RunView | None = None
         self._console, self._last_reading = console, 0.0
-        self._table: list[TextColumn] = []
+        self._table: Table[Candidate] = Table((), ())
         self._bar = bars.Progress(
             bars.TextColumn("{task.description}", markup=False),
             bars.BarColumn(bar_width=None),
@@ -67,7 +66,7 @@ class Display(Listener):
         if is_new:
             self.view = RunView.read(run)
             members = self.view.members[:MOST_MEMBERS] if number else ()
-            self._table = text_columns(front_columns(self.view), members)
+            self._table = Table(front_columns(self.view), members)
         self._bar.update(
             self._task,
             description=f"generation {number} of {config.generations}",
@@ -153,7 +152,7 @@ class Display(Listener):
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         yield self._bar
         yield Text(", ".join(self._facts()), "dim")
-        yield from table_lines(self._table, options.max_width)
+        yield from self._table.lines(options.max_width)
 
 
 @contextlib.contextmanager

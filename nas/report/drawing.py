@@ -22,7 +22,7 @@ from typing import Final
 from nas.genome import STREAMS, Genome, Node, ParamValue, Projections, Ref
 from nas.genome.primitives import get
 from nas.genome.types import infer
-from nas.report.table import TextColumn
+from nas.report.table import Column, Table
 
 # The character with lines up (8), down (4), to the left (2) and to the right (1), at their sum.
 CHARACTERS: Final = "   ─    ╵└┘┴│├┤┼"
@@ -61,13 +61,14 @@ def drawing(genome: Genome) -> list[Drawn]:
     return rows
 
 
-def drawing_columns(rows: Sequence[Drawn]) -> list[TextColumn]:
-    """Return the columns of a table without header that shows the drawing."""
-    return [
-        TextColumn("", [row.rails for row in rows], style="cyan"),
-        TextColumn("", [f"{row.value} = {row.expression}" for row in rows], least=20),
-        TextColumn("", [row.type for row in rows], style="dim", rank=1),
+def drawing_table(rows: Sequence[Drawn]) -> Table[Drawn]:
+    """Return a table without header that shows the drawing."""
+    columns = [
+        Column[Drawn]("rails", "", lambda row: row.rails, is_number=False, style="cyan"),
+        Column("value", "", lambda r: f"{r.value} = {r.expression}", is_number=False, least=20),
+        Column("type", "", lambda row: row.type, is_number=False, style="dim", rank=1),
     ]
+    return Table(columns, rows)
 
 
 def output_text(projections: Projections) -> str:

@@ -1,18 +1,13 @@
 """The result of ``nas.explain``: the contribution of each part of a mechanism.
 
-The result has two tables of comparisons with mechanisms that were trained with the same seeds:
-
-    edits       the explained mechanism after one edit
-    controls    standard attention, and its variants of similar costs
-
-The p-values of all comparisons are corrected together (nas.common.differences). A mechanism with a
-failed training has no difference, because its successful trainings are a biased sample.
+The mechanism is compared with mechanisms that were trained with the same seeds. The p-values of all
+comparisons are corrected together (``nas.common.differences``).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,10 +20,9 @@ from nas.evaluation.trial import Evaluation
 from nas.explaining import Explanation
 from nas.genome import Genome
 from nas.genome.canonical import digest
-from nas.report.columns import Column, records, text_columns
 from nas.report.comparison import why
-from nas.report.result import MetricInfo, Result, data_frame
-from nas.report.table import say, say_table
+from nas.report.result import Result
+from nas.report.table import Column, Table, say, say_table
 from nas.report.units import FRACTION, amount, header, points, signed
 
 if TYPE_CHECKING:
@@ -38,10 +32,7 @@ if TYPE_CHECKING:
 OF_EDITS: Final = {"worse": "needed", "better": "harmful", "same": "harmless"}
 # What the JSON object says of the explained mechanism.
 OF_SOURCE: Final = ("id", "formula", "genome", "mean", "error", "values", "failed", "costs")
-TITLES: Final = {
-    "edits": "Edits of {source}",
-    "controls": "Controls, beside {source}",
-}
+TITLES: Final = {"edits": "Edits of {source}", "controls": "Controls, beside {source}"}
 ROWS: Final = {"edits": "edit", "controls": "control"}
 
 
@@ -88,7 +79,7 @@ class ExplainResult(Result):
 
     source: str
     task: str
-    metric: MetricInfo
+    metric: Metric
     margin: float
     seeds: int
     mechanism: ExplainRow
@@ -103,7 +94,7 @@ class ExplainResult(Result):
     @property
     def table(self) -> pandas.DataFrame:
         """One row for each comparison."""
-        return data_frame(records(_columns(self), self.edits + self.controls))
+        return Table(_columns(self), self.edits + self.controls).frame()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that ``nas explain --json`` prints."""
@@ -165,7 +156,7 @@ def make_explanation(
     return ExplainResult(
         source=source,
         task=task,
-        metric=MetricInfo.of(metric),
+        metric=metric,
         margin=margin,
         seeds=seeds,
         mechanism=row("", source, plan.source, plan.genome),
@@ -184,7 +175,7 @@ def explanation_table(console: Console, result: ExplainResult) -> None:
     for part, title in TITLES.items():
         if rows := getattr(result, part):
             say(console, "", title.format(source=source))
-            say_table(console, text_columns(_columns(result, ROWS[part]), rows))
+            say_table(console, Table(_columns(result, ROWS[part]), rows))
     margin = points(result.margin, None, metric.unit).lstrip("+")
     what = f"points of {metric.name}" if metric.unit == FRACTION else metric.name
     say(
@@ -203,15 +194,20 @@ def explanation_table(console: Console, result: ExplainResult) -> None:
 def _columns(result: ExplainResult, title: str = "change") -> list[Column[ExplainRow]]:
     """Return the columns of the table of an explanation; ``title`` is that of the descriptions."""
 
-    def found(name: str) -> Callable[[ExplainRow], float | None]:
-        return lambda row: getattr(row.difference, name, None)
+    unit = result.metric.unit
 
-    def text(name: str, error: str = "") -> Callable[[ExplainRow], str]:
-        def cell(row: ExplainRow) -> str:
-            value, unit = found(name)(row), result.metric.unit
-            return "-" if value is None else points(value, found(error)(row), unit)
+    def found(name: str, title: str | None = None, rank: int = 0) -> Column[ExplainRow]:
+        def value(row: ExplainRow) -> float | None:
+            return getattr(row.difference, name, None)
 
-        return cell
+        def text(row: ExplainRow) -> str:
+            if row.difference is None:
+                return "-"
+            error = row.difference.error if name == "mean" else None
+            return points(getattr(row.difference, name), error, unit)
+
+        key = {"mean": "difference", "error": "difference_error"}.get(name, name)
+        return Column(key, title, value, text=text, rank=rank)
 
     def added(name: str) -> Column[ExplainRow]:
         def cost(row: ExplainRow) -> float:
@@ -219,7 +215,7 @@ def _columns(result: ExplainResult, title: str = "change") -> list[Column[Explai
 
         return Column(f"added_{name}", header(name), cost, text=lambda r: signed(cost(r)), rank=2)
 
-    def of(name: str, title: str = "", rank: int = 0) -> Column[ExplainRow]:
+    def of(name: str, title: str | None = None, rank: int = 0) -> Column[ExplainRow]:
         return Column(name, title, lambda row: getattr(row, name), is_number=False, rank=rank)
 
     return [
@@ -228,11 +224,11 @@ def _columns(result: ExplainResult, title: str = "change") -> list[Column[Explai
         of("id"),
         of("mean"),
         of("error"),
-        Column("difference", "difference", found("mean"), text=text("mean", "error")),
-        Column("difference_error", "", found("error")),
-        Column("low", "low", found("low"), text=text("low"), rank=1),
-        Column("high", "high", found("high"), text=text("high"), rank=1),
-        Column("pairs", "seeds", found("pairs"), rank=2),
+        found("mean", "difference"),
+        found("error"),
+        found("low", "low", rank=1),
+        found("high", "high", rank=1),
+        Column("pairs", "seeds", lambda row: getattr(row.difference, "pairs", None), rank=2),
         of("verdict", "verdict"),
         *map(added, result.mechanism.costs),
         of("formula", "formula", rank=3),

@@ -6,7 +6,6 @@ import shlex
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +14,10 @@ from rich.console import Console
 
 from nas.common.registry import plugin_files
 from nas.common.text import plural, printable
-from nas.report.columns import Column, csv_text, html_table, legend, records, text_columns
 from nas.report.front_columns import front_columns, is_estimated
 from nas.report.result import Result, data_frame
 from nas.report.run_view import RunView, task_and_data
-from nas.report.table import TextColumn, line_width, named_values, omitted, say, say_table
+from nas.report.table import Table, line_width, named_values, say, say_table, words
 from nas.report.units import FRACTION, amount, duration, header, limit_text, percent
 from nas.searching.front_file import front_answer
 from nas.store import RUNS, Candidate, RunSetup, find_run, open_run
@@ -34,20 +32,15 @@ class Front(Result):
 
     view: RunView
 
-    @cached_property
-    def columns(self) -> list[Column[Candidate]]:
-        """The columns of the table of mechanisms, for display, CSV, JSON and data frames."""
-        return front_columns(self.view)
-
     @property
     def table(self) -> pandas.DataFrame:
         """One row for each mechanism of the front, best first."""
-        return data_frame(records(self.columns, self.view.members))
+        return Table(front_columns(self.view), self.view.members).frame()
 
     @property
     def mechanisms(self) -> pandas.DataFrame:
         """One row for each mechanism that the search trained, in order of proposal."""
-        return data_frame(records(self.columns, self._trained))
+        return self._trained.frame()
 
     @property
     def trainings(self) -> pandas.DataFrame:
@@ -75,7 +68,7 @@ class Front(Result):
         answer = front_answer(
             view.name, view.setup, members, view.counts, view.hypervolume, len(view.generations)
         )
-        entries = zip(answer["members"], records(self.columns, members), members, strict=True)
+        rows = Table(front_columns(view), members).records()
         return answer | {
             "members": [
                 {
@@ -84,7 +77,7 @@ class Front(Result):
                     "p_dominates": view.dominated_by(member),
                     "confirmed": _confirmed(view, member),
                 }
-                for entry, row, member in entries
+                for entry, row, member in zip(answer["members"], rows, members, strict=True)
             ],
             "status": view.status,
             "wall_seconds": view.wall_seconds,
@@ -94,7 +87,8 @@ class Front(Result):
 
     def to_csv(self, *, every: bool = False) -> str:
         """Return ``table`` as CSV; if ``every``, ``mechanisms``."""
-        return csv_text(self.columns, self._trained if every else self.view.members)
+        members = Table(front_columns(self.view), self.view.members)
+        return (self._trained if every else members).csv()
 
     def plot(self) -> Any:
         """Return the front as an ``altair.Chart``, which notebooks display.
@@ -107,12 +101,12 @@ class Front(Result):
         return front_chart(self.view)
 
     @property
-    def _trained(self) -> list[Candidate]:
-        return [*self.view.trained.values()]
+    def _trained(self) -> Table[Candidate]:
+        return Table(front_columns(self.view), [*self.view.trained.values()])
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p><small>{escape(line)}</small></p>" for line in _notes(self.view))
-        table = html_table(self.columns, self.view.members)
+        table = Table(front_columns(self.view), self.view.members).html()
         return f"<div><p>{escape(headline(self.view))}</p>{table}{notes}</div>"
 
 
@@ -150,10 +144,10 @@ def show_front(console: Console, view: RunView) -> None:
     base = view.standard
     is_beside = base is not None and base.objectives and base not in view.members
     shown = (*view.members, base) if base is not None and is_beside else view.members
-    columns = text_columns(front_columns(view), shown)
-    say_table(console, columns)
+    table = Table(front_columns(view), shown)
+    say_table(console, table)
     notes = ["Last row: standard attention, which is not in the front."] if is_beside else []
-    say(console, "", *notes, *_notes(view, omitted(columns, line_width(console))))
+    say(console, "", *notes, *_notes(view, table.omitted(line_width(console))))
     say_table(console, named_values(tally(view)))
     say(console, "")
     say_table(console, next_commands(view))
@@ -189,8 +183,8 @@ def no_front(view: RunView) -> str:
     return f"run {view.name!r} has no front: {reason}"
 
 
-def next_commands(view: RunView) -> list[TextColumn]:
-    """Return the columns of a table of suggested commands for a run and their effects."""
+def next_commands(view: RunView) -> Table[tuple[str, str]]:
+    """Return a table of suggested commands for a run and their effects."""
     run, best = shlex.quote(view.label), shlex.quote(f"{view.label}/best")
     plugins = [f"--plugin {shlex.quote(file)}" for file in plugin_files()]
     nas = " ".join(["nas", *plugins])
@@ -201,8 +195,7 @@ def next_commands(view: RunView) -> list[TextColumn]:
     ]
     if view.status == "stopped":
         commands.append((f"{nas} resume {run}", "go on with the search"))
-    typed, about = zip(*commands, strict=True)
-    return [TextColumn("next", typed, style="bold"), TextColumn("", about, least=28, rank=1)]
+    return Table([words(0, "next", style="bold"), words(1, least=28, rank=1)], commands)
 
 
 def headline(view: RunView) -> str:
@@ -255,7 +248,7 @@ def _notes(view: RunView, hidden: Collection[str] = ()) -> list[str]:
         command = f"nas front {shlex.quote(view.label)} | less -S"
         lines.append(f"Too wide for this terminal: {', '.join(hidden)}. `{command}` shows them.")
     shown = [column for column in front_columns(view) if column.title not in hidden]
-    lines += legend(shown, view.members)
+    lines += Table(shown, view.members).legend
     if is_estimated(view) and max(len(c.scored) for c in view.candidates) == 1:
         lines.append("No mechanism was trained twice: noise, ± and p(front) are rough guesses.")
     elif not is_estimated(view) and view.setup.config.repeats > 1:

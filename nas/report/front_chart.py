@@ -198,7 +198,7 @@ def _front_rows(
             "series": series,
             "area": MARKS[series][2],
             "run": view.name,
-            "mechanism": printable(view.name_of(candidate) or view.short(candidate)),
+            "mechanism": printable(view.called(candidate)),
             "formula": printable(candidate.proposal.formula),
             "up": f"{header(up.name)} {quantity(value, up.unit, error or None)}",
             "across": quantity(candidate.objectives[axes.across.name], axes.across.unit),
@@ -250,8 +250,8 @@ def _wanted(views: Sequence[RunView], axes: FrontAxes) -> Rows:
     for view in views:
         texts = {member.digest: (member, FRONT, view.name_of(member)) for member in view.members}
         texts = {digest: texts[digest] for digest in view.titles}
-        for digest, (member, _, name) in texts.items():
-            text = f"{', '.join(view.titles[digest])}: {name or view.short(member)}"
+        for digest, (member, _, _) in texts.items():
+            text = f"{', '.join(view.titles[digest])}: {view.called(member)}"
             texts[digest] = (member, FRONT, text)
         texts |= {c.digest: (c, NAMED, name) for name, c in view.named if c.digest not in texts}
         for candidate, series, text in texts.values():

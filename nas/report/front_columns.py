@@ -5,16 +5,16 @@ Terminal, page, notebook, CSV, JSON and data frame render these columns (``nas.r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import LEVEL
 from nas.common.objectives import Objective
 from nas.costs import default_costs
-from nas.report.columns import Column
-from nas.report.run_view import UNIFORM, p_front
-from nas.report.units import header
+from nas.report.run_view import UNIFORM
+from nas.report.table import Column
+from nas.report.units import header, multiple
 
 if TYPE_CHECKING:
     from nas.report.run_view import RunView
@@ -35,8 +35,8 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
     metrics = dict.fromkeys(name for candidate in view.candidates for name in candidate.scores)
     columns = [
         _text("id", "id", lambda c: c.digest, text=view.short, style="cyan"),
-        Column("in_front", "", lambda c: int(c.digest in members)),
-        _text("status", "", lambda c: c.status),
+        Column("in_front", None, lambda c: int(c.digest in members)),
+        _text("status", None, lambda c: c.status),
     ]
     for objective in setup.objectives:
         columns += (_metric if objective.is_metric else _cost)(view, objective)
@@ -45,13 +45,13 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
         mean, key = _item("short_scores", metric.name), f"{metric.name}_short"
         columns.append(Column(key, "short", mean, unit=metric.unit, about=about, rank=2))
     for name in (name for name in metrics if name not in objectives):
-        columns.append(Column(f"{name}_score", "", _item("scores", name), unit=setup.unit(name)))
+        columns.append(Column(f"{name}_score", None, _item("scores", name), unit=setup.unit(name)))
     if metric is not None:
         columns += [column for title in view.fresh for column in _fresh(view, metric, title)]
     for name in (name for name in costs if name not in objectives):
-        title = header(name) if name in default_costs() else ""
+        title = header(name) if name in default_costs() else None
         columns.append(Column(name, title, _item("costs", name), rank=3))
-    title = "seeds" if is_estimated(view) else ""
+    title = "seeds" if is_estimated(view) else None
     return [
         *columns,
         Column("seeds", title, lambda c: len(c.scored), rank=4),
@@ -60,7 +60,7 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
             "p(front)",
             lambda c: c.p,
             text=lambda c: f"{c.p:.2f}" if c.is_estimated else "",
-            about=f"p(front): {p_front(setup.objectives)}.",
+            about=f"p(front): {_p_front(setup.objectives)}.",
             rank=4,
         ),
         _text(
@@ -74,10 +74,19 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
             least=MIN_NAME,
         ),
         _text("formula", "formula", lambda c: c.proposal.formula, rank=1, least=MIN_FORMULA),
-        Column("proposed", "", lambda c: c.proposal.number),
-        _text("operator", "", lambda c: c.proposal.operator),
-        _text("parents", "", lambda c: " ".join(c.proposal.parents)),
+        Column("proposed", None, lambda c: c.proposal.number),
+        _text("operator", None, lambda c: c.proposal.operator),
+        _text("parents", None, lambda c: " ".join(c.proposal.parents)),
     ]
+
+
+def _p_front(objectives: Sequence[Objective]) -> str:
+    if all(objective.limit is None for objective in objectives):
+        return "probability that no trained mechanism dominates it"
+    return (
+        "probability that it is within the limits and that no trained mechanism within them "
+        "dominates it"
+    )
 
 
 def is_estimated(view: RunView) -> bool:
@@ -107,13 +116,13 @@ def _metric(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
     meaning = "" if unit else f" {title}: {objective.about}."
     yield Column(
         f"{name}_estimate",
-        title if has_estimates else "",
+        title if has_estimates else None,
         lambda c: None if c.p is None else c.objectives.get(name),
         unit=unit,
         error=error,
         about=f"±: standard error of an estimate from all trainings of the run.{meaning}",
     )
-    yield Column(f"{name}_error", "", error, unit=unit)
+    yield Column(f"{name}_error", None, error, unit=unit)
     about = "score: mean of the member's own trainings, each with another seed."
     yield Column(
         f"{name}_score",
@@ -133,7 +142,7 @@ def _cost(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
         return view.shares(candidate).get(name)
 
     yield Column(name, header(name, unit), _item("costs", name), unit=unit)
-    text = lambda c: "" if share(c) is None else f"{share(c):.2f}"  # noqa: E731
+    text = lambda c: "" if (ratio := share(c)) is None else multiple(ratio)  # noqa: E731
     yield Column(f"{name}_times_mha", "× mha", share, text=text, rank=2)
 
 
@@ -154,8 +163,8 @@ def _fresh(view: RunView, metric: Objective, title: str) -> Iterator[Column[Cand
         about=f"{', '.join(view.fresh)}: means of trainings with fresh seeds, by `nas confirm`.",
         rank=1,
     )
-    yield Column(f"{part}_{metric.name}_error", "", error, unit=metric.unit)
-    yield Column(f"{part}_seeds", "", partial(value, "seeds"))
+    yield Column(f"{part}_{metric.name}_error", None, error, unit=metric.unit)
+    yield Column(f"{part}_seeds", None, partial(value, "seeds"))
 
 
 def _item(field: str, name: str) -> Callable[[Candidate], float | None]:
@@ -163,6 +172,6 @@ def _item(field: str, name: str) -> Callable[[Candidate], float | None]:
 
 
 def _text(
-    key: str, title: str, value: Callable[[Candidate], str | None], **options: Any
+    key: str, title: str | None, value: Callable[[Candidate], str | None], **options: Any
 ) -> Column[Candidate]:
     return Column(key, title, value, is_number=False, **options)

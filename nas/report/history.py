@@ -1,93 +1,186 @@
-"""Training results and ancestors of a genome of a run, as tables and as JSON."""
+"""What a run records about one mechanism: results, trainings and ancestors, as tables and JSON."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import networkx as nx
 
 from nas.common.text import last_line, plural
-from nas.evaluation.trial import Incident, Training
-from nas.report.run_view import RunView, on_gpu, outside_text, p_front
-from nas.report.table import TextColumn, named_values
-from nas.report.units import amount, duration, header, human
-from nas.store import Candidate, Proposal, open_run
+from nas.evaluation.trial import Training
+from nas.report.run_view import RunView, outside_text
+from nas.report.table import Column, Table, words
+from nas.report.units import amount, duration, header, human, minus, points
+from nas.store import Candidate, open_run
 
 MAX_ANCESTORS: Final = 10
-MIN_FORMULA: Final = 20
+PartTraining: TypeAlias = tuple[str, Training]
+
+
+def facts(view: RunView, mechanism: Candidate) -> Iterator[tuple[str, str, str]]:
+    """Yield name, text and kind of each result of a mechanism, without its costs.
+
+    The kind is the shape of the result's mark on the page, or "more" for what its tooltip omits.
+    """
+    seeds = plural(len(mechanism.scored), "seed")
+    for metric in (o for o in view.setup.objectives if o.is_metric):
+        title, name = header(metric.name, metric.unit), metric.name
+        if mechanism.is_estimated and name in mechanism.objectives:
+            value, error = mechanism.objectives[name], mechanism.errors.get(name)
+            yield f"{title}, estimate", amount(value, metric.unit, error), "disc"
+        if name in mechanism.scores:
+            score = amount(mechanism.scores[name], metric.unit)
+            yield f"{title}, score of {seeds}", score, "ring"
+        for (part, key), cell in view.confirmation(metric).cells.items():
+            if key != mechanism.key or cell.mean is None:
+                continue
+            mean = amount(cell.mean, metric.unit, cell.error)
+            yield f"{title}, {part} ({plural(cell.seeds, 'seed')})", mean, "square"
+            if lead := cell.difference:
+                gain = minus(points(lead.mean, lead.error, metric.unit))
+                yield f"over mha, {part}: {lead.verdict}", gain, f"square {lead.verdict}"
+    if mechanism.is_estimated and mechanism.p is not None:
+        yield "p(front)", f"{mechanism.p:.2f}", ""
+    if not mechanism.is_ok:
+        yield "training", mechanism.status, ""
+    elif outside := outside_text(view.setup.objectives, mechanism.objectives):
+        yield "limits", outside, ""
+    operator = mechanism.proposal.operator.replace("_", " ")
+    yield "proposed", f"generation {view.generation(mechanism)} by {operator}", "more"
+    yield "digest", mechanism.digest, "more"
+
+
+def costs(view: RunView, mechanism: Candidate) -> Iterator[tuple[str, str, float | None]]:
+    """Yield title, text and multiple of standard attention's cost for each cost."""
+    shares = view.shares(mechanism)
+    for name in dict.fromkeys([*(o.name for o in view.setup.objectives), *mechanism.costs]):
+        if name in mechanism.costs:
+            yield header(name), amount(mechanism.costs[name]), shares.get(name)
+
+
+def trainings_table(view: RunView, trainings: Sequence[PartTraining]) -> Table[PartTraining]:
+    """Return a table of trainings of a mechanism, each with the part that it belongs to."""
+    metric = view.metric
+
+    def score(training: Training) -> str:
+        value = training.evaluation.metrics.get(metric.name) if metric else None
+        return "" if metric is None or value is None else amount(value, metric.unit)
+
+    def error(training: Training) -> str:
+        reason = (training.evaluation.reason or "").replace("_", " ")
+        return ": ".join(filter(None, (reason, last_line(training.evaluation.error))))
+
+    def of(title: str, value: Any, rank: int = 0, least: int = 0) -> Column[PartTraining]:
+        text = lambda row: value(row[1])  # noqa: E731
+        return Column(title, title, text, is_number=False, rank=rank, least=least)
+
+    columns = [
+        of("task", lambda t: t.task_name),
+        words(0, "part"),
+        of(header(metric.name, metric.unit) if metric else "", score),
+        of("seed", lambda t: str(t.evaluation.seed)),
+        of("status", lambda t: t.evaluation.status),
+        of("core time", lambda t: duration(t.evaluation.core_seconds)),
+        of("memory", lambda t: f"{human(t.evaluation.peak_memory_bytes)}B", rank=1),
+        of("hardware", lambda t: t.evaluation.hardware, rank=2),
+        of("error", error, least=16),
+    ]
+    return Table(columns, trainings)
 
 
 @dataclass(frozen=True)
 class History:
-    """Training results and ancestors of a genome of a run.
-
-    ``proposals`` are those of the genome itself, its parents, their parents, and so on, each once.
-    """
+    """A mechanism of a run, its parents, their parents, and so on, each once, nearest first."""
 
     view: RunView
-    proposals: tuple[Proposal, ...]
+    mechanisms: tuple[Candidate, ...]
 
     @property
     def more(self) -> list[str]:
         """A list of one line that counts the omitted ancestors; empty if none is omitted."""
-        hidden = len(self.proposals) - MAX_ANCESTORS
+        hidden = len(self.mechanisms) - MAX_ANCESTORS
         return [f"... and {plural(hidden, 'more ancestor')}."] if hidden > 0 else []
 
-    @property
-    def trainings(self) -> tuple[Training, ...]:
-        """The genome's trainings in the search, those under its target task last."""
-        trained = self.view.trained.get(self.proposals[0].key or "")
-        return (*trained.trainings, *(trained.target or ())) if trained else ()
+    def result(self, mechanism: Candidate) -> Candidate:
+        """Return the mechanism that the search trained in place of one of equal function."""
+        return self.view.trained.get(mechanism.key, mechanism)
 
     @property
-    def incidents(self) -> list[Incident]:
-        """Worker failures during these trainings."""
-        return [i for i in self.view.incidents if i.key and i.key == self.proposals[0].key]
+    def trainings(self) -> list[PartTraining]:
+        """All trainings of the mechanism with their parts, those of the search first."""
+        subject, view = self.result(self.mechanisms[0]), self.view
+        fresh = [(part, t) for part, t in view.confirmations_by_part if t.key == subject.key]
+        return [*(("search", training) for training in view.searched(subject)), *fresh]
 
-    def result(self, proposal: Proposal) -> Candidate | None:
-        """Return the results of a proposal's mechanism; None if its trainings did not succeed."""
-        trained = self.view.trained.get(proposal.key or "")
-        return trained if trained and trained.is_ok else None
-
-    def generation(self, proposal: Proposal) -> int:
-        """Return the index of the generation of a proposal, from 0 as in the record."""
-        return proposal.number // self.view.setup.config.population
+    @property
+    def lineage(self) -> Table[Candidate]:
+        """A table of the mechanism and its nearest ancestors."""
+        short, first = self.view.id_length, self.view.setup.objectives[0]
+        columns: list[Column[Candidate]] = [
+            Column("id", "id", self.view.short, is_number=False, style="cyan"),
+            Column("gen", "gen", self.view.generation),
+            Column("operator", "made by", _maker, is_number=False),
+            Column(
+                "parents",
+                "from",
+                lambda m: " + ".join(parent[:short] for parent in m.proposal.parents),
+                is_number=False,
+                rank=1,
+            ),
+            Column(
+                first.name,
+                header(first.name, first.unit),
+                lambda m: self.result(m).objectives.get(first.name),
+                unit=first.unit,
+                error=lambda m: self.result(m).errors.get(first.name),
+                rank=1,
+            ),
+            Column(
+                "formula",
+                "formula",
+                lambda m: m.proposal.formula,
+                is_number=False,
+                rank=2,
+                least=20,
+            ),
+        ]
+        return Table(columns, self.mechanisms[:MAX_ANCESTORS])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the results and ancestors as entries of the JSON object of ``nas show``."""
-        entries = [self._entry(proposal) for proposal in self.proposals]
-        result = self.result(self.proposals[0])
+        entries = [self._entry(mechanism) for mechanism in self.mechanisms]
+        subject = self.result(self.mechanisms[0])
+        is_ok, searched = subject.is_ok, self.view.searched(subject)
         keys = ("generation", "operator", "name", "parents", "objectives")
         return {
             "run": self.view.name,
             **{name: entries[0][name] for name in keys},
-            "standard_errors": dict(result.errors) if result else None,
-            "scores": dict(result.scores) if result else None,
-            "p_non_dominated": result.p if result else None,
-            "incidents": [asdict(incident) for incident in self.incidents],
-            "trainings": [training.to_dict() for training in self.trainings],
+            "standard_errors": dict(subject.errors) if is_ok else None,
+            "scores": dict(subject.scores) if is_ok else None,
+            "p_non_dominated": subject.p if is_ok else None,
+            "incidents": [asdict(i) for i in self.view.incidents if i.key == subject.key],
+            "trainings": [training.to_dict() for training in searched],
             "lineage": entries,
         }
 
-    def _entry(self, proposal: Proposal) -> dict[str, Any]:
-        result = self.result(proposal)
+    def _entry(self, mechanism: Candidate) -> dict[str, Any]:
+        proposal = mechanism.proposal
         return {
             "id": proposal.digest,
-            "generation": self.generation(proposal),
+            "generation": self.view.generation(mechanism) - 1,  # from 0, as in the record
             "operator": proposal.operator,
             "name": proposal.name,
             "parents": list(proposal.parents),
             "formula": proposal.formula,
-            "objectives": dict(result.objectives) if result else None,
+            "objectives": dict(self.result(mechanism).objectives) or None,
         }
 
 
 def history_of(folder: Path, digest: str) -> History:
-    """Return training results and ancestors of a genome, read from a run's folder."""
+    """Return a mechanism and its ancestors, read from a run's folder."""
     with open_run(folder) as run:
         view = RunView.read(run)
     graph: nx.DiGraph[str] = nx.DiGraph()
@@ -96,90 +189,9 @@ def history_of(folder: Path, digest: str) -> History:
         graph.add_edges_from((mechanism.digest, parent) for parent in mechanism.proposal.parents)
     ancestors = [parent for _, parent in nx.bfs_edges(graph, digest)]  # nearest first
     known = [each for each in (digest, *ancestors) if each in view.by_digest]
-    return History(view, tuple(view.by_digest[each].proposal for each in known))
+    return History(view, tuple(view.by_digest[each] for each in known))
 
 
-def results(history: History) -> list[TextColumn]:
-    """Return origin and training results of the genome as a table of names and values."""
-    proposal, setup = history.proposals[0], history.view.setup
-    result = history.result(proposal)
-    groups: dict[str, list[Training]] = {}  # by the end of titles: the task, if there are two
-    for training in history.trainings:
-        groups.setdefault(f", {training.task_name}" * bool(setup.target), []).append(training)
-    # People count generations from 1, as the live display does.
-    generation = history.generation(proposal) + 1
-    rows = [("proposed", f"generation {generation} by {_maker(proposal)}")]
-    if result is not None:
-        for name in result.objectives:
-            estimate = ", estimate" if result.is_estimated and name in result.errors else ""
-            unit = setup.unit(name)
-            rows.append((header(name, unit) + estimate, _value(result, name, unit)))
-        if result.p is not None and result.errors:
-            for metric in (o for o in setup.objectives if o.name in result.scores):
-                for task, group in groups.items():
-                    scores = [training.evaluation.metrics[metric.name] for training in group]
-                    title = f"{header(metric.name, metric.unit)} by seed{task}"
-                    rows.append((title, ", ".join(amount(score, metric.unit) for score in scores)))
-            rows.append(("p(front)", f"{result.p:.2f}: {p_front(setup.objectives)}"))
-        if outside := outside_text(setup.objectives, result.objectives):
-            rows.append(("limits", outside))
-    for task, group in groups.items():
-        rows += _trained(history, task, group)
-    if history.incidents:
-        kinds = Counter(incident.kind for incident in history.incidents)
-        causes = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
-        rows.append(("begun again", f"{plural(len(history.incidents), 'time')}: {causes}"))
-    if not history.trainings:
-        rows.append(("trained", proposal.note or "not yet"))
-    return named_values(rows)
-
-
-def lineage_columns(history: History) -> list[TextColumn]:
-    """Return the columns of a table of the genome and its ancestors, one in each row."""
-    proposals, short = history.proposals[:MAX_ANCESTORS], history.view.id_length
-    first = history.view.setup.objectives[0]
-    found = [history.result(proposal) for proposal in proposals]
-    parents = [" + ".join(digest[:short] for digest in p.parents) for p in proposals]
-    values = [_value(result, first.name, first.unit) if result else "" for result in found]
-    return [
-        TextColumn("id", [p.digest[:short] for p in proposals], style="cyan"),
-        TextColumn("gen", [str(history.generation(p) + 1) for p in proposals], "right"),
-        TextColumn("made by", [_maker(p) for p in proposals]),
-        TextColumn("from", parents, rank=1),
-        TextColumn(header(first.name, first.unit), values, "right", rank=1),
-        TextColumn("formula", [p.formula for p in proposals], rank=2, least=MIN_FORMULA),
-    ]
-
-
-def _trained(
-    history: History, task: str, trainings: Sequence[Training]
-) -> Iterator[tuple[str, str]]:
-    """Yield names and texts on the trainings under a task; curves are of the first training."""
-    setup, first = history.view.setup, trainings[0].evaluation
-    times, core = plural(len(trainings), "time"), duration(first.core_seconds)
-    gpu = f", {duration(first.wall_seconds)} on a GPU" if on_gpu(first) else ""
-    yield f"trained{task}", f"{times}, {first.budget}, {core} of core time{gpu}"
-    yield f"memory{task}", f"{human(first.peak_memory_bytes)}B"
-    if first.execution not in ("", "cpu, eager"):  # the default
-        yield f"steps{task}", first.execution
-    if len(first.reports) > 1 and (objective := setup.objectives[0]).is_metric:
-        # The objective by epoch, and the first metric of each gate.
-        curves: dict[str, list[float]] = {}
-        for metrics in (report.metrics for report in first.reports):
-            name = objective.name if objective.name in metrics else next(iter(metrics))
-            curves.setdefault(name, []).append(metrics[name])
-        for name, values in curves.items():
-            unit = setup.unit(name)
-            texts = ", ".join(amount(value, unit) for value in values)
-            yield f"{header(name, unit)} by epoch{task}", texts
-    for failed in (t.evaluation for t in trainings if not t.evaluation.is_ok):
-        why = (failed.reason or "").replace("_", " ")
-        yield failed.status + task, ": ".join(filter(None, (why, last_line(failed.error))))
-
-
-def _maker(proposal: Proposal) -> str:
+def _maker(mechanism: Candidate) -> str:
+    proposal = mechanism.proposal
     return f"{proposal.operator} {proposal.name}" if proposal.name else proposal.operator
-
-
-def _value(candidate: Candidate, name: str, unit: str) -> str:
-    return amount(candidate.objectives[name], unit, candidate.errors.get(name))

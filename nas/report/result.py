@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from nas.common.objectives import Direction, Metric, Objective
 
 if TYPE_CHECKING:
     import pandas
@@ -20,20 +18,6 @@ class Result:
         """Return the JSON object that the command of the same name prints with ``--json``."""
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]
         return {name: _plain(getattr(self, name)) for name in names}
-
-
-@dataclass(frozen=True)
-class MetricInfo(Result):
-    """A metric by which mechanisms are compared; ``unit`` is "fraction", empty or another unit."""
-
-    name: str
-    unit: str
-    direction: Direction
-
-    @classmethod
-    def of(cls, metric: Metric | Objective) -> MetricInfo:
-        """Return the name, unit and direction of a task's metric or of an objective."""
-        return cls(metric.name, metric.unit, metric.direction)
 
 
 def _plain(value: Any) -> Any:
@@ -50,7 +34,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def data_frame(records: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
+def data_frame(records: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
     """Return rows as a DataFrame."""
     import pandas
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from nas.common.config import parse_yaml
 from nas.common.objectives import Metric, Objective, as_costs, beyond_limits
 from nas.common.pareto import dominates, scaled_hypervolume
-from nas.evaluation.trial import Evaluation, Incident, Training
-from nas.report.comparison import Cell, Comparison, Difference, TrainingRow, compare
+from nas.evaluation.trial import Incident, Training
+from nas.report.comparison import Cell, Comparison, TrainingRow, compare
 from nas.report.units import duration, limit_text
 from nas.store import Candidate, Counts, Generation, Run, RunSetup, named_members
 from nas.store.records import PastSession
@@ -40,14 +40,12 @@ FRESH: Final = {"search": "fresh", "long": "long", "test": "test"}
 class RunView:
     """The recorded data of a run at one moment: a table of mechanisms, and one of trainings.
 
-    A digest identifies a genome. A key identifies the function that a genome computes at the sizes
-    of the run's task, so genomes with different digests may have the same key (see ``Proposal``).
-    A session is the time from a start or resume of the search until it stops.
+    A digest identifies a genome; a key (``Proposal.key``) identifies the function that a genome
+    computes at the sizes of the run's task, so genomes with different digests may share a key.
 
     Attributes:
         label: name of the run as typed on the command line; ``name`` is unique among the runs that
             are shown together.
-        status: "running", "stopped" or "finished".
         mechanisms: all proposed mechanisms, one for each digest, in order of proposal.
         members: the mechanisms of the Pareto front, sorted by the first objective, best first.
         names: names of the published mechanisms, by key; several if they are equal at these sizes.
@@ -56,7 +54,8 @@ class RunView:
         confirmations: all trainings with fresh seeds, that is, seeds that the search never used, at
             the tasks' own learning rates.
         explained: recorded results of ``nas explain``.
-        wall_seconds: total duration of all sessions, in seconds.
+        wall_seconds: total duration of all sessions; a session lasts from a start or resume of the
+            search until it stops.
         busy: fraction of the workers' time that was spent in trainings; None while a session is
             open.
     """
@@ -196,17 +195,14 @@ class RunView:
         part has several tasks.
         """
         if metric.name not in self._confirmed:
-            self._confirmed[metric.name] = self._compared(metric, self.standard_key)
+            rows = [
+                TrainingRow(t.key, t.key, title, t.repeat, t.evaluation, {}, metric)
+                for title, t in self.confirmations_by_part
+                if not t.evaluation.is_ok or metric.name in t.evaluation.metrics
+            ]
+            tasks = {title: t.task_name for title, t in self.confirmations_by_part}
+            self._confirmed[metric.name] = compare(rows, tasks, self.standard_key, 0)
         return self._confirmed[metric.name]
-
-    def _compared(self, metric: Metric | Objective, against: str | None) -> Comparison:
-        rows = [
-            TrainingRow(t.key, t.key, title, t.repeat, t.evaluation, {}, metric)
-            for title, t in self.confirmations_by_part
-            if not t.evaluation.is_ok or metric.name in t.evaluation.metrics
-        ]
-        tasks = {title: t.task_name for title, t in self.confirmations_by_part}
-        return compare(rows, tasks, against, 0)
 
     @cached_property
     def confirmations_by_part(self) -> tuple[tuple[str, Training], ...]:
@@ -225,12 +221,11 @@ class RunView:
     def fresh(self) -> dict[str, dict[str, Cell]]:
         """The results of the run's metric with fresh seeds, by part, then by ``Proposal.key``.
 
-        Mechanisms whose trainings all failed are left out. Cells have no differences, the tests of
-        which import SciPy.
+        Mechanisms whose trainings all failed are left out.
         """
         fresh: dict[str, dict[str, Cell]] = {}
         if self.metric is not None:
-            for (title, key), cell in self._compared(self.metric, None).cells.items():
+            for (title, key), cell in self.confirmation(self.metric).cells.items():
                 if cell.mean is not None:
                     fresh.setdefault(title, {})[key] = cell
         return fresh
@@ -249,7 +244,8 @@ class RunView:
     @property
     def core_time(self) -> str:
         """The processor time of all trainings, and the duration of those on GPUs, as a text."""
-        on_gpus = [t.evaluation.wall_seconds for t in self.trainings if on_gpu(t.evaluation)]
+        evaluations = (training.evaluation for training in self.trainings)
+        on_gpus = [e.wall_seconds for e in evaluations if e.execution.startswith("cuda")]
         text = f"{duration(self.core_seconds)} of core time"
         if not on_gpus:
             return text
@@ -268,20 +264,22 @@ class RunView:
         """Return the shortened digest of a mechanism, which is unique in the run."""
         return candidate.digest[: self.id_length]
 
-    def called(self, key: str) -> str:
-        """Return the names of the mechanism with this ``Proposal.key``, or its short digest."""
-        candidate = self.trained[key]
+    def called(self, candidate: Candidate) -> str:
+        """Return the names of a mechanism, or its short digest if it has none."""
         return self.name_of(candidate) or self.short(candidate)
+
+    def generation(self, candidate: Candidate) -> int:
+        """Return the number of the generation that proposed a mechanism, from 1."""
+        return 1 + candidate.proposal.number // self.setup.config.population
+
+    def searched(self, candidate: Candidate) -> tuple[Training, ...]:
+        """Return a mechanism's trainings in the search, those under its target task last."""
+        return (*candidate.trainings, *(candidate.target or ()))
 
     def shares(self, candidate: Candidate) -> dict[str, float]:
         """Return a mechanism's costs relative to standard attention, by name of the cost."""
         base = self.standard.costs if self.standard else {}
         return {name: cost / base[name] for name, cost in candidate.costs.items() if base.get(name)}
-
-    def lead(self, title: str, key: str) -> Difference | None:
-        """Return the difference to standard attention in a part of ``fresh``; None without one."""
-        cell = self.confirmation(self.metric).cells.get((title, key)) if self.metric else None
-        return cell.difference if cell is not None else None
 
     def dominated_by(self, candidate: Candidate) -> dict[str, float]:
         """Return the published mechanisms that a mechanism dominates according to the estimates.
@@ -306,21 +304,6 @@ class RunView:
             error = math.hypot(*(m.errors.get(name, math.inf) for m in (candidate, other)))
             p *= NormalDist().cdf(lead / error) if error else 1.0
         return p
-
-
-def on_gpu(evaluation: Evaluation) -> bool:
-    """Return whether a training ran on a GPU."""
-    return evaluation.execution.startswith("cuda")
-
-
-def p_front(objectives: Sequence[Objective]) -> str:
-    """Return what p(front) is in a run with these objectives, which may have limits."""
-    if all(objective.limit is None for objective in objectives):
-        return "probability that no trained mechanism dominates it"
-    return (
-        "probability that it is within the limits and that no trained mechanism within them "
-        "dominates it"
-    )
 
 
 def outside_text(objectives: Sequence[Objective], values: Mapping[str, float]) -> str:

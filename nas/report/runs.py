@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from nas.report.columns import Column
+from nas.report.table import Column
 from nas.report.units import quantity
 from nas.store import RunSummary
 
 
-def _field(name: str, title: str = "", rank: int = 0) -> Column[RunSummary]:
+def _field(name: str, title: str | None = None, rank: int = 0) -> Column[RunSummary]:
     return Column(name, title, lambda run: getattr(run, name), is_number=False, rank=rank)
 
 
@@ -28,9 +28,9 @@ COLUMNS: Final[list[Column[RunSummary]]] = [
     ),
     _field("generations"),
     Column("evaluated", "evaluated", lambda run: run.counts.evaluated, rank=1),
-    Column("stopped", "", lambda run: run.counts.stopped),
+    Column("stopped", None, lambda run: run.counts.stopped),
     Column("failed", "failed", lambda run: run.counts.failed, rank=2),
-    Column("objective", "", lambda run: run.objective.name),
+    Column("objective", None, lambda run: run.objective.name),
     Column(
         "best",
         "best",
@@ -45,7 +45,7 @@ COLUMNS: Final[list[Column[RunSummary]]] = [
         text=lambda run: "" if run.hypervolume is None else f"{run.hypervolume:.4f}",
         rank=1,
     ),
-    Column("started", "", lambda run: run.started.isoformat()),
+    Column("started", None, lambda run: run.started.isoformat()),
     Column(
         "active",
         "last active",
@@ -54,6 +54,6 @@ COLUMNS: Final[list[Column[RunSummary]]] = [
         is_number=False,
         rank=2,
     ),
-    Column("folder", "", lambda run: str(run.folder)),
+    Column("folder", None, lambda run: str(run.folder)),
     _field("note"),
 ]

@@ -9,17 +9,19 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from nas.common.errors import ViolationError
+from nas.common.errors import GenomeError, ViolationError
 from nas.compiler import Plan, formula_of, make_plan, plain_source
+from nas.costs import attention_cost
 from nas.genome import ALL, Genome, Rest
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, names_of
-from nas.report.costs import Priced, Sizes, price, show_price
-from nas.report.drawing import drawing, drawing_columns
-from nas.report.history import History, history_of, lineage_columns, results
+from nas.report.costs import Sizes
+from nas.report.drawing import drawing, drawing_table
+from nas.report.history import History, costs, facts, history_of, trainings_table
 from nas.report.result import Result
-from nas.report.table import cut, line_width, say, say_table
-from nas.report.units import human
+from nas.report.run_view import STANDARD
+from nas.report.table import Table, cut, line_width, named_values, say, say_table, words
+from nas.report.units import header, human, multiple
 from nas.store.sources import Source
 
 
@@ -28,9 +30,10 @@ class ShowResult(Result):
     """Everything known about one genome; a notebook shows formula, graph and costs.
 
     ``origin`` is the genome as written, ``plan`` its normal form (simplified, canonical order) and
-    ``digest`` the digest of that. ``mechanisms`` are the named mechanisms equal to it. ``priced``
-    and ``source`` (readable Python; None if the block cannot be built) are those of one attention
-    block at ``sizes``. ``history`` is None unless the genome is a run's.
+    ``digest`` the digest of that. ``mechanisms`` are the named mechanisms equal to it. ``costs``
+    and ``source`` (readable Python) are those of one attention block at ``sizes`` and batch 1; if
+    the block cannot be built, they are None and ``problem`` is the reason. ``history`` is None
+    unless the genome is a run's.
     """
 
     origin: Source
@@ -38,8 +41,9 @@ class ShowResult(Result):
     plan: Plan
     digest: str
     mechanisms: tuple[str, ...]
-    priced: Priced
+    costs: dict[str, int] | None
     source: str | None
+    problem: str
     history: History | None
 
     @property
@@ -51,11 +55,6 @@ class ShowResult(Result):
     def formula(self) -> str:
         """The genome's mechanism in a line of mathematics."""
         return formula_of(self.plan)
-
-    @property
-    def costs(self) -> dict[str, int] | None:
-        """The costs of one attention block at batch size 1; None if the block cannot be built."""
-        return self.priced.cost
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that ``nas show --json`` prints."""
@@ -77,7 +76,7 @@ class ShowResult(Result):
         from nas.report.graph import graph_svg
         from nas.report.page.rendering import render
 
-        costs, cost = self.priced.problem or "there are no costs", self.costs
+        costs, cost = self.problem, self.costs
         if cost is not None:
             costs = (
                 f"{human(cost['macs'])} MACs, {human(cost['params'])} parameters, "
@@ -111,18 +110,21 @@ def examine(
         sizes = Sizes(model.dim, model.heads, model.tokens, task.main.qkv_bias)
     arguments: dict[str, Any] = {"dim": dim, "heads": heads, "tokens": tokens}
     sizes = replace(sizes, **{name: size for name, size in arguments.items() if size is not None})
-    priced = price(plan.genome, sizes)
-    code = None
-    if priced.cost is not None:
+    cost, code, problem = None, None, ""
+    try:
+        cost = attention_cost(plan.genome, **asdict(sizes))
         code = plain_source(plan.genome, sizes.dim, sizes.heads, qkv_bias=sizes.qkv_bias)
+    except GenomeError as error:
+        problem = f"It does not exist at these sizes: {error}"
     return ShowResult(
         origin=source,
         sizes=sizes,
         plan=plan,
         digest=digest(source.genome),
         mechanisms=names_of(source.genome),
-        priced=priced,
+        costs=cost,
         source=code,
+        problem=problem,
         history=history_of(source.run, source.digest) if source.run and source.digest else None,
     )
 
@@ -135,27 +137,50 @@ def show(console: Console, result: ShowResult) -> None:
 
     text, history = result.origin.text, result.history
     say(console, f"{text}   digest {result.digest}")
-    if text in MECHANISMS:
-        say(console, f"{MECHANISMS[text].about} ({MECHANISMS[text].paper})")
     if others := [name for name in result.mechanisms if name != text]:
         say(console, f"the named mechanism {' = '.join(others)}")
+    if text in MECHANISMS:
+        say(console, MECHANISMS[text].paper, "", MECHANISMS[text].reading)
     say(console, "", result.formula)
     section("Graph")
-    say_table(console, drawing_columns(drawing(result.plan.genome)))
+    say_table(console, drawing_table(drawing(result.plan.genome)))
     say(console, "", *_notes(result))
     section(f"Costs of one block at {result.sizes}")
-    show_price(console, result.priced, result.sizes)
+    if result.costs is None:
+        say(console, result.problem)
+    else:
+        say_table(console, _costs(result.costs, result.sizes))
     if history:
-        section(f"In run {history.view.name}, all attention layers together")
-        say_table(console, results(history))
+        subject, view = history.result(history.mechanisms[0]), history.view
+        section(f"In run {view.name}, all attention layers together")
+        known = [(name, text) for name, text, _ in (*costs(view, subject), *facts(view, subject))]
+        say_table(console, named_values(known))
+        say(console, *filter(None, [history.mechanisms[0].proposal.note]))
+        section("Trainings")
+        say_table(console, trainings_table(view, history.trainings))
         section("Lineage, nearest first")
-        say_table(console, lineage_columns(history))
+        say_table(console, history.lineage)
         say(console, *history.more)
     if result.source:
         section("Source")
         console.print(result.source.rstrip(), soft_wrap=True, highlight=False, markup=False)
     typed = shlex.quote(text)
     say(console, "", f"next: nas export {typed} -o attention.py · nas evaluate {typed} mha")
+
+
+def _costs(costs: dict[str, int], sizes: Sizes) -> Table[tuple[str, str, str]]:
+    """Return a table of the costs of a block, with their ratios to standard attention's."""
+    standard = attention_cost(MECHANISMS[STANDARD].genome, **asdict(sizes))
+    rows = [
+        (
+            header(name),
+            human(value),
+            f"{multiple(value / standard[name])} × {STANDARD}" if standard[name] else "",
+        )
+        for name, value in costs.items()
+    ]
+    columns = [words(0), words(1, is_number=True), words(2, style="dim", rank=1)]
+    return Table(columns, rows)
 
 
 def _notes(result: ShowResult) -> list[str]:

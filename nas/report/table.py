@@ -1,63 +1,213 @@
-"""Tables of text whose rows fit on one line of the terminal.
+"""Tables: each quantity is a column, declared once and rendered in every output.
 
-``table_lines`` omits columns in the order of their ranks and shortens columns until a row fits. If
-the output is a pipe or a file, the table is complete and without escape codes, for `grep` and
+On a terminal a row takes one line: columns are omitted in the order of their ranks and shortened
+until a row fits. In a pipe or a file the table is complete and without escape codes, for `grep` and
 `less -S`. (``rich.table`` has no ranks, and also shortens columns in a pipe.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
 from nas.common.text import printable
+from nas.report.result import data_frame
+from nas.report.units import amount
+
+if TYPE_CHECKING:
+    import pandas
+
+T = TypeVar("T")
+Value: TypeAlias = str | float | None
 
 GAP: Final = "  "
+# A spreadsheet evaluates a text that begins with one of these characters as a formula.
+FORMULAS: Final = ("=", "+", "-", "@", "\t")
 
 
 @dataclass(frozen=True)
-class TextColumn:
-    """A column of a table as text, with one line for each cell.
+class Column(Generic[T]):
+    """A quantity that each row of a table has.
 
-    Args:
-        cells: text of each row; control characters are escaped.
-        style: style of the cells in the syntax of ``rich``.
+    Attributes:
+        key: name of the quantity in JSON, CSV and data frames.
+        title: displayed header; None for a column that is in CSV, JSON and data frames only.
+        value: function from a row to its value; None if the value is unknown.
+        unit: unit of the values; "fraction" is shown in per cent.
+        error: function from a row to the standard error that is displayed with the value.
+        text: function from a row to the displayed text; by default the value with its error.
+        about: one sentence for the legend below the table.
+        is_number: whether the cells are aligned to the right.
         rank: columns of the highest rank are omitted first, columns of rank 0 never.
         least: width in characters to which the column may be shortened; 0 if it must not be
             shortened.
+        style: style of the cells in the syntax of ``rich``.
     """
 
-    header: str
-    cells: Sequence[str]
-    align: Literal["left", "right"] = "left"
-    style: str = ""
+    key: str
+    title: str | None
+    value: Callable[[T], Value]
+    unit: str = ""
+    error: Callable[[T], float | None] | None = None
+    text: Callable[[T], str] | None = None
+    about: str = ""
+    is_number: bool = True
     rank: int = 0
     least: int = 0
+    style: str = ""
 
-    def __post_init__(self) -> None:
-        cells = [printable(cell).replace("\n", "\\n") for cell in self.cells]
-        object.__setattr__(self, "cells", cells)
+    def cell(self, row: T) -> str:
+        """Return the displayed value of a row; empty if the value is unknown."""
+        if self.text is not None:
+            return self.text(row)
+        value, error = self.value(row), self.error(row) if self.error else None
+        if value is None or isinstance(value, str):
+            return value or ""
+        return amount(value, self.unit, error)
+
+
+@dataclass(frozen=True)
+class Table(Generic[T]):
+    """Rows of any type, and the columns that are shown of them."""
+
+    columns: Sequence[Column[T]]
+    rows: Sequence[T]
+
+    def records(self) -> list[dict[str, Value]]:
+        """Return the values of each row as a dict with the keys of the columns, unrounded."""
+        return [{column.key: column.value(row) for column in self.columns} for row in self.rows]
+
+    def frame(self) -> pandas.DataFrame:
+        """Return the unrounded values as a DataFrame."""
+        return data_frame(self.records())
+
+    def csv(self) -> str:
+        """Return the table as CSV with unrounded numbers.
+
+        An apostrophe is put before each text that a spreadsheet would evaluate as a formula,
+        because texts may be untrusted.
+        """
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(_safe(column.key) for column in self.columns)
+        writer.writerows(map(_safe, row.values()) for row in self.records())
+        return text.getvalue()
 
     @property
-    def width(self) -> int:
-        """The width of the widest cell or of the header, in characters."""
-        return max(map(cell_len, (self.header, *self.cells)))
+    def legend(self) -> list[str]:
+        """``about`` of each column with a value, without duplicates."""
+        shown = (c.about for c in self.columns if c.about and any(map(c.cell, self.rows)))
+        return [*dict.fromkeys(shown)]
 
-    @property
-    def least_width(self) -> int:
-        """The width of the column after the strongest shortening."""
-        return min(self.width, self.least or self.width)
+    def html(self) -> str:
+        """Return the table as HTML for light and dark backgrounds; all texts are escaped."""
+
+        def line(tag: str, texts: Sequence[str]) -> str:
+            cells = (
+                f'<{tag} style="text-align: {"right" if column.is_number else "left"}; '
+                f'padding: 0.2em 0.7em; white-space: nowrap">{escape(text)}</{tag[:2]}>'
+                for (column, _), text in zip(self.shown, texts, strict=True)
+            )
+            return f"<tr>{''.join(cells)}</tr>"
+
+        head = line('th scope="col"', [column.title or "" for column, _ in self.shown])
+        rows = zip(*(cells for _, cells in self.shown), strict=True)
+        body = "".join(line("td", cells) for cells in rows)
+        # Some notebooks give tables another text colour.
+        table = f'<table style="color: inherit"><thead>{head}</thead><tbody>{body}</tbody></table>'
+        return f'<div style="overflow-x: auto">{table}</div>'
+
+    def lines(self, width: int | None = None) -> list[Text]:
+        """Return the header and the rows; no header if all titles are empty.
+
+        Lines have at most ``width`` characters, unless the columns of rank 0 alone are wider.
+        Columns without any text are omitted.
+        """
+        fitted = self._fit(width)
+        columns = [(column, size) for column, _, size in fitted]
+        headers = [column.title or "" for column, _ in columns]
+        rows = zip(*(cells for _, cells, _ in fitted), strict=True)
+        lines = [_line(columns, headers, is_header=True)] if any(headers) else []
+        return lines + [_line(columns, row, is_header=False) for row in rows]
+
+    def omitted(self, width: int | None) -> list[str]:
+        """Return the headers of the columns that ``lines`` omits because of the width."""
+        shown = [column for column, _, _ in self._fit(width)]
+        return [column.title or "" for column, _ in self.shown if column not in shown]
+
+    @cached_property
+    def shown(self) -> list[tuple[Column[T], list[str]]]:
+        """The displayed columns that have a text, each with its cells."""
+        shown = [
+            (column, [printable(column.cell(row)).replace("\n", "\\n") for row in self.rows])
+            for column in self.columns
+            if column.title is not None
+        ]
+        return [(column, cells) for column, cells in shown if any(cells)]
+
+    def _fit(self, width: int | None) -> list[tuple[Column[T], list[str], int]]:
+        """Return the columns that fit the width, each with its cells and its shortened width."""
+        kept = [
+            (column, cells, max(map(cell_len, (column.title or "", *cells))))
+            for column, cells in self.shown
+        ]
+        if width is None:
+            return kept
+
+        def spare() -> int:
+            least = sum(min(size, column.least or size) for column, _, size in kept)
+            return width - least - len(GAP) * (len(kept) - 1)
+
+        while spare() < 0 and (rank := max(column.rank for column, _, _ in kept)):
+            kept.remove(next(each for each in reversed(kept) if each[0].rank == rank))
+        rest, fitted = max(0, spare()), []
+        for column, cells, size in kept:
+            least = min(size, column.least or size)
+            shortened = min(size, least + rest)
+            rest -= shortened - least
+            fitted.append((column, cells, shortened))
+        return fitted
 
 
-def named_values(rows: Sequence[tuple[str, str]]) -> list[TextColumn]:
-    """Return the columns of a table without headers: names, and their values."""
-    names, values = zip(*rows, strict=True)
-    return [TextColumn("", names, style="dim"), TextColumn("", values, least=16)]
+def _line(
+    columns: Sequence[tuple[Column[Any], int]], cells: Sequence[str], *, is_header: bool
+) -> Text:
+    line = Text(no_wrap=True)
+    for i, ((column, width), cell) in enumerate(zip(columns, cells, strict=True)):
+        text = cut(cell, width)
+        padding = " " * (width - cell_len(text))
+        before, after = (padding, "") if column.is_number else ("", padding)
+        line.append((GAP if i else "") + before)
+        line.append(text, "bold" if is_header else column.style)
+        line.append(after)
+    line.rstrip()
+    return line
+
+
+def named_values(rows: Sequence[tuple[str, str]]) -> Table[tuple[str, str]]:
+    """Return a table without headers: names, and their values."""
+    return Table([words(0, style="dim"), words(1, least=16)], rows)
+
+
+def words(index: int, title: str = "", *, is_number: bool = False, **options: Any) -> Column[Any]:
+    """Return a displayed column of the texts at an index of rows that are tuples."""
+    return Column(str(index), title, lambda row: row[index], is_number=is_number, **options)
+
+
+def cut(text: str, width: int) -> str:
+    """Return a text, shortened to ``width`` characters with an ellipsis if it is wider."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(0, width - 1)).rstrip() + "…"
 
 
 def line_width(console: Console) -> int | None:
@@ -70,9 +220,9 @@ def say(console: Console, *lines: str | Text) -> None:
     _print(console, lines, is_wrapped=console.is_terminal)
 
 
-def say_table(console: Console, columns: Sequence[TextColumn]) -> None:
-    """Print a table as ``table_lines`` formats it for the console's width."""
-    _print(console, table_lines(columns, line_width(console)), is_wrapped=False)
+def say_table(console: Console, table: Table[Any]) -> None:
+    """Print a table, fitted to the width of the terminal."""
+    _print(console, table.lines(line_width(console)), is_wrapped=False)
 
 
 def _print(console: Console, lines: Sequence[str | Text], *, is_wrapped: bool) -> None:
@@ -82,61 +232,8 @@ def _print(console: Console, lines: Sequence[str | Text], *, is_wrapped: bool) -
         console.print(text, soft_wrap=not is_wrapped, highlight=False, markup=False, emoji=False)
 
 
-def table_lines(columns: Sequence[TextColumn], width: int | None = None) -> list[Text]:
-    """Return the header and the rows of a table.
-
-    Lines have at most ``width`` characters, unless the columns of rank 0 alone are wider. Columns
-    without any text are omitted, and so is the header if all titles are empty.
-    """
-    fitted = _fit([column for column in columns if any(column.cells)], width)
-    headers = [column.header for column, _ in fitted]
-    rows = zip(*(column.cells for column, _ in fitted), strict=True)
-    lines = [_line(fitted, headers, is_header=True)] if any(headers) else []
-    return lines + [_line(fitted, row, is_header=False) for row in rows]
-
-
-def omitted(columns: Sequence[TextColumn], width: int | None) -> list[str]:
-    """Return the headers of the columns that ``table_lines`` omits because of the width."""
-    shown = [column for column, _ in _fit([c for c in columns if any(c.cells)], width)]
-    return [c.header for c in columns if any(c.cells) and c not in shown]
-
-
-def cut(text: str, width: int) -> str:
-    """Return a text, shortened to ``width`` characters with an ellipsis if it is wider."""
-    if cell_len(text) <= width:
-        return text
-    return set_cell_size(text, max(0, width - 1)).rstrip() + "…"
-
-
-def _fit(columns: Sequence[TextColumn], width: int | None) -> list[tuple[TextColumn, int]]:
-    """Return the columns that fit the width, each with its width after shortening."""
-    if width is None:
-        return [(column, column.width) for column in columns]
-    kept = list(columns)
-
-    def spare() -> int:
-        return width - sum(c.least_width for c in kept) - len(GAP) * (len(kept) - 1)
-
-    while spare() < 0 and (rank := max(column.rank for column in kept)):
-        kept.remove(next(column for column in reversed(kept) if column.rank == rank))
-    rest, fitted = max(0, spare()), []
-    for column in kept:
-        size = min(column.width, column.least_width + rest)
-        rest -= size - column.least_width
-        fitted.append((column, size))
-    return fitted
-
-
-def _line(
-    fitted: Sequence[tuple[TextColumn, int]], cells: Sequence[str], *, is_header: bool
-) -> Text:
-    line = Text(no_wrap=True)
-    for i, ((column, width), cell) in enumerate(zip(fitted, cells, strict=True)):
-        text = cut(cell, width)
-        padding = " " * (width - cell_len(text))
-        before, after = (padding, "") if column.align == "right" else ("", padding)
-        line.append((GAP if i else "") + before)
-        line.append(text, "bold" if is_header else column.style)
-        line.append(after)
-    line.rstrip()
-    return line
+def _safe(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.startswith(FORMULAS) else text

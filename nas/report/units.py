@@ -71,6 +71,16 @@ def signed(value: float) -> str:
     return f"{'+' if value > 0 else '-'}{amount(abs(value))}" if value else "0"
 
 
+def multiple(ratio: float) -> str:
+    """Return a ratio of costs with two decimals; "<0.01" if it is smaller and not 0."""
+    return "<0.01" if 0 < ratio < 0.01 else f"{ratio:.2f}"
+
+
+def minus(text: str) -> str:
+    """Return a number as text with the minus sign "−" in place of a hyphen."""
+    return text.replace("-", "−")
+
+
 def human(value: float) -> str:
     """Return a count in three digits with a metric prefix: 1234567 is "1.23 M"."""
     if abs(value) < 1000 and float(value).is_integer():

@@ -1,15 +1,13 @@
 """The verdict on a run: a headline, four sentences, and the important numbers.
 
 The verdict is about the mechanism with the best estimate among those that ``nas confirm`` trained
-with fresh seeds, which the search never used. It is chosen before these trainings, so its mean over
-fresh seeds has no selection bias. Mechanisms within the limits of the objectives precede all
-others. The controls, standard attention and ``uniform``, are never chosen and never counted. A
-mechanism leads or falls behind if its difference is significant (``nas.report.comparison``).
+with fresh seeds. It is chosen before these trainings, so its mean over fresh seeds has no selection
+bias. Mechanisms within the limits of the objectives precede all others. The controls, standard
+attention and ``uniform``, are never chosen and never counted.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, get_args
@@ -20,7 +18,7 @@ from nas.common.text import plural
 from nas.costs import cost_noun
 from nas.report.comparison import Difference
 from nas.report.run_view import FRESH, STANDARD, RunView, outside_text
-from nas.report.units import FRACTION, duration, percent, points, quantity
+from nas.report.units import FRACTION, duration, multiple, percent, points, quantity
 from nas.store import Candidate
 
 SEARCHED: Final = FRESH["search"]
@@ -80,7 +78,7 @@ def _unconfirmed(view: RunView) -> Verdict:
         effort(view),
     )
     figure = Figure(value(best), f"{_words(objective)}, {kind}", kind)
-    headline = f"{view.called(best.key)} has the best {kind} so far, and is not yet confirmed."
+    headline = f"{view.called(best)} has the best {kind} so far, and is not yet confirmed."
     return Verdict(headline, sentences, (figure, *_cost_figures(view, best)))
 
 
@@ -92,10 +90,12 @@ def _confirmed(view: RunView, metric: Objective, finds: list[Candidate]) -> Verd
         return bool(beyond_limits(objectives, values)), metric.as_cost(values[metric.name])
 
     best = min(finds, key=rank)
-    name, cell, base = view.called(best.key), fresh[best.key], fresh.get(view.standard_key or "")
+    name, cell, base = view.called(best), fresh[best.key], fresh.get(view.standard_key or "")
     reached, seeds = _value(cell.mean or 0.0, cell.error, unit), plural(cell.seeds, "fresh seed")
-    leads = {title: view.lead(title, best.key) for title in view.fresh}
-    known = {title: lead for title, lead in leads.items() if lead is not None}
+    known: dict[str, Difference] = {}
+    for title, cells in view.fresh.items():
+        if best.key in cells and (lead := cells[best.key].difference):
+            known[title] = lead
     first = (
         f"{name} has the best {'estimate' if best.is_estimated else 'score'} of the confirmed "
         f"mechanisms, and reaches {_words(metric)} {reached} over {seeds}"
@@ -156,19 +156,16 @@ def _decided(lead: Difference, unit: str) -> str:
 
 
 def _counts(view: RunView, finds: list[Candidate]) -> str:
-    """Return how many mechanisms lead, fall behind, are undecided, or are not compared."""
-    leads = {c.key: view.lead(SEARCHED, c.key) for c in finds}
-    counts = Counter(lead.verdict if lead else None for lead in leads.values())
-    names = [view.called(key) for key, lead in leads.items() if lead and lead.verdict == "better"]
-    shown = f" ({', '.join(names[:3])}{f' and {len(names) - 3} more' * (len(names) > 3)})"
-    better, worse, undecided = (counts[side] for side in get_args(Side))
-    others = f", {counts[None]} not compared" if counts[None] else ""
-    return (
-        f"Of {plural(len(finds), 'confirmed mechanism')} {better} "
-        f"{'leads' if better == 1 else 'lead'} {REFERENCE}{shown if names else ''}, {worse} "
-        f"{'falls' if worse == 1 else 'fall'} behind, {undecided} "
-        f"{'is' if undecided == 1 else 'are'} undecided{others}."
-    )
+    """Return how many mechanisms are better, worse, undecided, or not compared."""
+    sides: dict[str, list[Candidate]] = {side: [] for side in get_args(Side)}
+    for find in finds:
+        lead = view.fresh[SEARCHED][find.key].difference
+        sides.setdefault(lead.verdict if lead else "not compared", []).append(find)
+    counts = {side: str(len(those)) for side, those in sides.items()}
+    if best := [view.called(find) for find in sides["better"]]:
+        counts["better"] += f" ({', '.join(best[:3])}{' and others' if len(best) > 3 else ''})"
+    words = "; ".join(f"{side} {count}" for side, count in counts.items())
+    return f"Of {plural(len(finds), 'confirmed mechanism')}, beside {REFERENCE}: {words}."
 
 
 def effort(view: RunView) -> str:
@@ -189,7 +186,7 @@ def _cost_figures(view: RunView, candidate: Candidate) -> Iterator[Figure]:
     for objective in view.setup.objectives:
         if objective.name in shares:
             label = f"{cost_noun(objective.name)} of {STANDARD}"
-            yield Figure(f"{shares[objective.name]:.2f} ×", label, "cost")
+            yield Figure(f"{multiple(shares[objective.name])} ×", label, "cost")
 
 
 def _words(objective: Objective) -> str:

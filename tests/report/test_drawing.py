@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
-from nas.report.drawing import drawing, drawing_columns
-from nas.report.table import table_lines
+from nas.report.drawing import drawing, drawing_table
 
 
 def text(genome: Genome) -> list[str]:
-    return [line.plain for line in table_lines(drawing_columns(drawing(genome)))]
+    return [line.plain for line in drawing_table(drawing(genome)).lines()]
 
 
 def test_mha() -> None:

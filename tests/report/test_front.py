@@ -13,12 +13,12 @@ import pytest
 
 import nas
 from nas.genome import Genome
-from nas.report.columns import text_columns
 from nas.report.front import (
     Front,
 )
 from nas.report.front_columns import front_columns
 from nas.report.run_view import RunView
+from nas.report.table import Table
 from nas.store import Candidate
 from tests.recorded_run import CONFIRMED
 
@@ -43,8 +43,8 @@ def example() -> RunView:
 
 
 def cells(view: RunView) -> dict[str, list[str]]:
-    found = text_columns(front_columns(view), view.members)
-    return {column.header: list(column.cells) for column in found}
+    shown = Table(front_columns(view), view.members).shown
+    return {str(column.title): texts for column, texts in shown}
 
 
 def rows(view: RunView, **options: Any) -> list[dict[str, str]]:

@@ -5,43 +5,35 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from nas.report.history import MAX_ANCESTORS, History, history_of, lineage_columns, results
-from nas.report.table import table_lines
+from nas.report.history import MAX_ANCESTORS, history_of, trainings_table
 from nas.store import open_run
 
 # A run whose front is that of a longer target task.
 WITH_TARGET = Path(__file__).parents[2] / "runs" / "example"
 
 
-def of(folder: Path, number: int) -> History:
-    with open_run(folder) as run:
-        return history_of(folder, run.proposals()[number].digest)
-
-
-def lines(history: History) -> list[str]:
-    return [line.plain for line in table_lines(results(history))]
-
-
 def test_each_ancestor_is_shown_once_and_a_long_lineage_is_cut(recorded_run: Path) -> None:
     with open_run(recorded_run) as run:
         by_digest = {proposal.digest: proposal for proposal in reversed(run.proposals())}
-    found = max((history_of(recorded_run, d) for d in by_digest), key=lambda h: len(h.proposals))
-    digests = [proposal.digest for proposal in found.proposals]
+    found = max((history_of(recorded_run, d) for d in by_digest), key=lambda h: len(h.mechanisms))
+    digests = [mechanism.digest for mechanism in found.mechanisms]
     assert len(digests) == len({*digests}) > 2
     parents = {parent for digest in digests for parent in by_digest[digest].parents}
     assert {*digests[1:]} == parents - {digests[0]}
     assert digests[1] == by_digest[digests[0]].parents[0]
-    short = dataclasses.replace(found, proposals=found.proposals[:1])
-    long = dataclasses.replace(found, proposals=found.proposals[:1] * (MAX_ANCESTORS + 3))
-    assert len(table_lines(lineage_columns(long))) == MAX_ANCESTORS + 1
+    short = dataclasses.replace(found, mechanisms=found.mechanisms[:1])
+    long = dataclasses.replace(found, mechanisms=found.mechanisms[:1] * (MAX_ANCESTORS + 3))
+    assert len(long.lineage.lines()) == MAX_ANCESTORS + 1
     assert (short.more, long.more) == ([], ["... and 3 more ancestors."])
 
 
 def test_trainings_under_a_target_task_are_shown_apart() -> None:
     found = history_of(WITH_TARGET, "ff011de9df57b15c")
-    shown = dict(line.split("  ", 1) for line in lines(found))
-    assert shown["accuracy % by seed, vit-cifar10"].strip() == "40.8"
-    assert shown["accuracy % by seed, comparison"].strip() == "55.2"
+    lines = [line.plain.split() for line in trainings_table(found.view, found.trainings).lines()]
+    assert [line[:3] for line in lines[1:3]] == [
+        ["vit-cifar10", "search", "40.8"],
+        ["comparison", "search", "55.2"],
+    ]
     entries = found.to_dict()["trainings"]
     assert [(t["part"], t["task"]) for t in entries] == [
         ("search", "vit-cifar10"),

@@ -1,24 +1,69 @@
-"""A table fits its terminal line by line; a pipe gets all of it."""
+"""A column has the same values in every output; a table fits its terminal."""
 
 from __future__ import annotations
 
+import csv
 import io
 
+import pytest
 from rich.console import Console
 from rich.text import Text
 
-from nas.report.table import TextColumn, say, say_table, table_lines
+from nas.report.table import Column, Table, say, say_table, words
 
-COLUMNS = [
-    TextColumn("id", ("ab12", "cd34")),
-    TextColumn("macs", ("1.2 M", "900 k"), "right"),
-    TextColumn("note", ("x" * 10, ""), rank=2),
-    TextColumn("formula", ("Σ_heads softmax(Q·Kᵀ)·V", "x"), rank=1, least=8),
+Row = tuple[str, float | None, float | None]
+ROWS: list[Row] = [("a", 0.25, 0.01), ("b", None, None)]
+COLUMNS: list[Column[Row]] = [
+    Column("name", "name", lambda row: row[0], is_number=False),
+    Column(
+        "share_fraction",
+        "share %",
+        lambda row: row[1],
+        unit="fraction",
+        error=lambda row: row[2],
+        about="share: of all.",
+    ),
+    Column("half", None, lambda row: row[1] and row[1] / 2, about="half: of the share."),
+    Column("unknown", "unknown", lambda row: None, about="unknown: nothing."),
 ]
 
 
+def test_text_shows_values_with_errors_and_leaves_out_empty_columns() -> None:
+    shown = [(column.title, cells) for column, cells in Table(COLUMNS, ROWS).shown]
+    assert shown == [("name", ["a", "b"]), ("share %", ["25.0 ± 1.0", ""])]
+    assert Table(COLUMNS, ROWS).legend == ["share: of all.", "half: of the share."]
+
+
+def test_json_and_csv_have_numbers_in_full() -> None:
+    first, _ = Table(COLUMNS, ROWS).records()
+    assert first == {"name": "a", "share_fraction": 0.25, "half": 0.125, "unknown": None}
+    written, second = csv.DictReader(io.StringIO(Table(COLUMNS, ROWS).csv()))
+    assert written == {key: "" if value is None else str(value) for key, value in first.items()}
+    assert second["share_fraction"] == ""
+
+
+@pytest.mark.parametrize(
+    "text", ["=HYPERLINK(1)", "+1", "-1", "@SUM(1)", "\t=1", "\x1b]0;", "a\n=1"]
+)
+def test_no_csv_cell_is_a_formula_of_a_spreadsheet(text: str) -> None:
+    (row,) = csv.DictReader(io.StringIO(Table(COLUMNS, [(text, None, None)]).csv()))
+    safe = text.replace("\x1b", "\\u001b")
+    assert row["name"] == (f"'{safe}" if safe[0] in "=+-@\t" else safe)
+
+
+TEXTS = Table(
+    [
+        words(0, "id"),
+        words(1, "macs", is_number=True),
+        words(2, "note", rank=2),
+        words(3, "formula", rank=1, least=8),
+    ],
+    [("ab12", "1.2 M", "x" * 10, "Σ_heads softmax(Q·Kᵀ)·V"), ("cd34", "900 k", "", "x")],
+)
+
+
 def texts(width: int | None) -> list[str]:
-    return [line.plain for line in table_lines(COLUMNS, width)]
+    return [line.plain for line in TEXTS.lines(width)]
 
 
 def test_columns_are_cut_then_left_out_by_rank() -> None:
@@ -37,5 +82,5 @@ def test_escapes_of_a_terminal_are_not_printed():
     console = Console(file=io.StringIO(), width=80)
     for line in ("run \x1b[2J", Text("run \x1b[2J", "bold")):
         say(console, line)
-    say_table(console, [TextColumn("", ["run \x1b[2J"])])
+    say_table(console, Table([words(0)], [("run \x1b[2J",)]))
     assert console.file.getvalue() == "run \\u001b[2J\n" * 3

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from nas.common.differences import LEVEL
 from nas.common.text import plural, printable
 from nas.report.run_view import STANDARD
-from nas.report.units import amount, duration, header
+from nas.report.units import amount, duration, header, multiple
 
 # A number with its error and unit; no line break is allowed inside.
 _NUMBER: Final = re.compile(r"[\d.]+( ± [\d.]+)?( %| points| ×)|[\d.]+ ± [\d.]+")
@@ -44,11 +44,6 @@ def address(run: str, digest: str) -> str:
     return f"#run={quote(printable(run), safe='')}&id={digest}"
 
 
-def minus(text: str) -> str:
-    """Return a number as text with the minus sign "−" in place of a hyphen."""
-    return text.replace("-", "−")
-
-
 def _output(value: Any) -> Any:
     """Return what ``{{ value }}`` in a template inserts.
 
@@ -69,7 +64,7 @@ _ENVIRONMENT: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.globals |= {"STANDARD": STANDARD, "LEVEL": LEVEL}
+_ENVIRONMENT.globals |= {"STANDARD": STANDARD, "LEVEL": LEVEL, "zip": zip}
 _ENVIRONMENT.filters |= {
-    function.__name__: function for function in (amount, duration, header, plural, prose)
+    function.__name__: function for function in (amount, duration, header, multiple, plural, prose)
 }

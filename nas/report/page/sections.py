@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import RunError
 from nas.common.text import plural
-from nas.report.columns import Column
 from nas.report.explanation import ROWS, TITLES
 from nas.report.front_columns import front_columns
-from nas.report.page.rendering import address, minus
+from nas.report.page.rendering import address
 from nas.report.run_view import FRESH, STANDARD, UNIFORM, RunView
-from nas.report.units import FRACTION, amount, header, points, quantity, signed
+from nas.report.table import Column
+from nas.report.units import FRACTION, amount, header, minus, multiple, points, quantity, signed
 from nas.store import Candidate
 
 if TYPE_CHECKING:
@@ -53,10 +53,9 @@ def table(views: Sequence[RunView]) -> dict[str, Any]:
 
 
 def _columns(view: RunView) -> dict[str, Column[Candidate]]:
-    size = view.setup.config.population
     columns = [
         *(c for c in front_columns(view) if c.title and c.key not in LEFT_OUT),
-        Column("generation", "gen", lambda m: 1 + m.proposal.number // size),
+        Column("generation", "gen", view.generation),
         Column("operator", "made by", lambda m: m.proposal.operator, is_number=False),
         Column("state", "state", lambda m: m.status, is_number=False),
         Column("formula", "formula", lambda m: m.proposal.formula, is_number=False),
@@ -84,7 +83,7 @@ def _row(
     return {
         "run": view.name,
         "kind": "named" if name else "member" if mechanism.digest in members else "",
-        "name": name or view.short(mechanism),
+        "name": view.called(mechanism),
         "address": address(view.name, mechanism.digest),
         "digest": mechanism.digest,
         "cells": cells,
@@ -158,17 +157,16 @@ def _confirmation(view: RunView) -> dict[str, Any]:
     unit, name = metric.unit, metric.name
     keys = [key for key in fresh if key in view.trained]
     keys.sort(key=lambda key: metric.as_cost(fresh[key].mean or 0.0))
-    leads = {(part, key): view.lead(part, key) for part in view.fresh for key in keys}
-    others = [key for key in keys if view.called(key) != UNIFORM]
+    others = [key for key in keys if view.called(view.trained[key]) != UNIFORM]
     scales = {
         part: IntervalScale.over(
             end
             for key in others or keys
-            if (lead := leads[part, key])
+            if key in cells and (lead := cells[key].difference)
             for end in (lead.mean, lead.low, lead.high)
             if end is not None
         )
-        for part in view.fresh
+        for part, cells in view.fresh.items()
     }
     costs = [o.name for o in view.setup.objectives if not o.is_metric]
     rows = []
@@ -178,20 +176,21 @@ def _confirmation(view: RunView) -> dict[str, Any]:
         estimate, error = mechanism.objectives.get(name), mechanism.errors.get(name)
         parts = []
         for part, cells in view.fresh.items():
-            lead, cell = leads[part, key], cells.get(key)
+            cell = cells.get(key)
+            lead = cell.difference if cell else None
             drawn = scales[part].interval(lead.to_dict(), unit) if lead else None
             mean = _amount(cell.mean, unit, cell.error) if cell else ""
             parts.append((lead.verdict if lead else "", drawn, mean))
         rows.append(
             {
-                "name": view.called(key),
+                "name": view.called(mechanism),
                 "address": address(view.name, mechanism.digest),
                 "kind": "named" if key in view.names else "",
                 "parts": parts,
                 "cells": [
                     _amount(mechanism.scores.get(name), unit),
                     _amount(estimate, unit, error),
-                    *(_share(shares.get(cost)) for cost in costs),
+                    *(multiple(shares[cost]) if cost in shares else "" for cost in costs),
                 ],
             }
         )
@@ -209,12 +208,6 @@ def _confirmation(view: RunView) -> dict[str, Any]:
 
 def _amount(value: float | None, unit: str, error: float | None = None) -> str:
     return "" if value is None else amount(value, unit, error)
-
-
-def _share(share: float | None) -> str:
-    return (
-        "" if share is None else "<0.01" if 0 < share < 0.01 else f"{share:.2f}" if share else "0"
-    )
 
 
 def explanations(views: Sequence[RunView]) -> list[dict[str, Any]]:
@@ -240,7 +233,7 @@ def _explained(view: RunView, answer: Answer) -> dict[str, Any]:
     digest, metric = answer["id"], answer["metric"]
     unit, words = metric["unit"], metric["name"].replace("_", " ")
     candidate = view.by_digest.get(digest)
-    name = view.called(candidate.key) if candidate and candidate.key in view.trained else digest[:8]
+    name = view.called(candidate) if candidate else digest[:8]
     reached = "it could not be trained"
     if answer["mean"] is not None:
         reached = f"{words} {quantity(answer['mean'], unit, answer['error'])}"

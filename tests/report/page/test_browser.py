@@ -64,7 +64,7 @@ def test_front_selects_and_explains_mechanisms_without_a_request(
     again = look(page_file, opened.fragment)
     assert again.text("#mechanism h2") == opened.text("#mechanism h2")
     assert again.page.locator(f"{ROWS}[aria-selected=true] .id").inner_text() == (
-        view.called(cheapest.key)
+        view.called(cheapest)
     )
 
 
@@ -86,9 +86,9 @@ def test_table_is_searched_sorted_and_selects(
         time.click()
         first = opened.page.locator(f"{ROWS}:visible").first
         chosen = pick(wanted, key=lambda m: m.costs["time_ms"])
-        assert first.locator(".id").inner_text() == view.called(chosen.key)
+        assert first.locator(".id").inner_text() == view.called(chosen)
     first.locator("td").nth(2).click()
-    assert opened.text("#mechanism h2").startswith(view.called(chosen.key))
+    assert opened.text("#mechanism h2").startswith(view.called(chosen))
 
 
 def test_panel_shows_graph_source_parents_and_trainings_by_task(
@@ -118,7 +118,7 @@ def test_panel_shows_graph_source_parents_and_trainings_by_task(
 
 def link_name(view: RunView, digest: str) -> str:
     mechanism = view.by_digest[digest]
-    return view.name_of(mechanism) or digest[:8]
+    return view.called(mechanism)
 
 
 def test_limits_are_marked_and_said(
