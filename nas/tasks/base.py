@@ -59,19 +59,21 @@ class Data:
     facts: Mapping[str, Any] = field(default_factory=dict)
     parts: Mapping[str, Data] = field(default_factory=dict)
 
+    def columns(self, side: Side) -> Mapping[str, NDArray[np.generic]]:
+        """Return the columns of a split, "train" or "validation"."""
+        return self.train if side == "train" else self.validation
+
     def count(self, side: Side) -> int:
-        """Return the number of examples of a split, "train" or "validation"."""
-        return len(next(iter(getattr(self, side).values())))
+        """Return the number of examples of a split."""
+        return len(next(iter(self.columns(side).values())))
 
 
 class Examples(Protocol):
-    """The examples of a data split on a device."""
+    """The examples of a data split on a device, of which ``chosen`` are indices, shape (b,)."""
 
     def __len__(self) -> int: ...
 
-    def batch(self, chosen: Tensor) -> Batch:
-        """Return the batch of the examples with the indices ``chosen``, shape (b,)."""
-        ...
+    def batch(self, chosen: Tensor) -> Batch: ...
 
 
 class Task(Frozen):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import resource
 import sys
 import time
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import torch
 
@@ -110,23 +111,20 @@ def keep_freed_memory() -> None:
     which takes up to a fifth of a training's processor time. If the process uses more than
     ``MAX_KEPT`` bytes, free blocks are returned. Other C libraries are left as they are.
     """
-    library, statistics = _configured_libc(), Path("/proc/self/statm")
-    if library is None or not statistics.exists():
+    if platform.libc_ver()[0] != "glibc":
         return
-    _, pages, *_ = statistics.read_text(encoding="ascii").split()
+    library = _configured_libc()
+    _, pages, *_ = Path("/proc/self/statm").read_text(encoding="ascii").split()
     if int(pages) * resource.getpagesize() > MAX_KEPT:
         library.malloc_trim(0)
 
 
 @cache
-def _configured_libc() -> Any:
-    try:
-        library = ctypes.CDLL(None)
-        library.malloc_trim.argtypes = [ctypes.c_size_t]
-        library.mallopt(M_MMAP_MAX, 0)
-        library.mallopt(M_TRIM_THRESHOLD, NEVER)
-    except (AttributeError, OSError, TypeError):  # another C library
-        return None
+def _configured_libc() -> ctypes.CDLL:
+    library = ctypes.CDLL(None)
+    library.malloc_trim.argtypes = [ctypes.c_size_t]
+    library.mallopt(M_MMAP_MAX, 0)
+    library.mallopt(M_TRIM_THRESHOLD, NEVER)
     return library
 
 

@@ -77,11 +77,7 @@ def _ask(
     *arguments: Any,
     time_limit: float | None = CHECK_SECONDS,
 ) -> Any:
-    """Return ``function(module, sizes, *arguments)``, called in a new process.
-
-    Raises:
-        ConfigError: a sentence on what the module does wrong.
-    """
+    """Return ``function(module, sizes, *arguments)``, called in a new process."""
     try:
         call = _call, function, module, sizes, *arguments
         return call_in_process(*call, time_limit=time_limit)
@@ -96,7 +92,7 @@ def _call(
         return function(module, sizes, *arguments)
     except ConfigError:
         raise
-    except (Constant, Leak) as error:
+    except (Constant, Leak, _Refused) as error:
         raise ConfigError(f"{module}: {error}.") from None
     except BaseException as error:
         calls = traceback.extract_tb(error.__traceback__)
@@ -108,6 +104,10 @@ def _call(
             f"{sizes.dim}) to the same shape by forward(x), forward(x, mask=None) or as "
             "nas.build_attention's module."
         ) from None
+
+
+class _Refused(Exception):  # noqa: N818 - an outcome, not a fault
+    """Raised with a text that says what the module does wrong."""
 
 
 def _build(module: UserModule, sizes: ModelSizes) -> UserAttention:
@@ -134,41 +134,37 @@ def _check(module: UserModule, sizes: ModelSizes, is_causal: bool, is_padded: bo
     for seed in (1, 2):
         with seeded(seed):
             block = _build(module, sizes)
-            _check_output(module, block, sizes, {"is_causal": True} if is_causal else {})
+            _check_output(block, sizes, {"is_causal": True} if is_causal else {})
             states.append(torch.get_rng_state())
     if torch.equal(*states):
-        raise ConfigError(
-            f"{module}: seeds torch's random generator; expected a module that draws from it as it "
-            "is, so that trainings are paired by their seeds."
+        raise _Refused(
+            "seeds torch's random generator; expected a module that draws from it as it is, so "
+            "that trainings are paired by their seeds"
         )
     with seeded(0):
         probe(block, sizes, is_causal=is_causal)
         if is_padded:
-            _check_padding(module, block, sizes)
+            _check_padding(block, sizes)
 
 
-def _check_output(
-    module: UserModule, block: UserAttention, sizes: ModelSizes, options: dict[str, Any]
-) -> None:
+def _check_output(block: UserAttention, sizes: ModelSizes, options: dict[str, Any]) -> None:
     """Call a block twice in evaluation, and once in training with a backward pass."""
     x = torch.randn(2, sizes.tokens, sizes.dim, requires_grad=True)
     block.eval()
     out, again = block(x, **options), block(x, **options)
     expected = f"expected torch.float32 of shape {tuple(x.shape)}, that of its input"
     if not isinstance(out, Tensor):
-        raise ConfigError(f"{module}: forward returned a {type(out).__name__}; {expected}.")
+        raise _Refused(f"forward returned a {type(out).__name__}; {expected}")
     if out.shape != x.shape or out.dtype != x.dtype:
-        found = f"{out.dtype} of shape {tuple(out.shape)}"
-        raise ConfigError(f"{module}: forward returned {found}; {expected}.")
+        raise _Refused(f"forward returned {out.dtype} of shape {tuple(out.shape)}; {expected}")
     if not out.isfinite().all():
-        raise ConfigError(
-            f"{module}: the output for random tokens contains NaN or infinity; expected finite "
-            "numbers."
+        raise _Refused(
+            "the output for random tokens contains NaN or infinity; expected finite numbers"
         )
     if not torch.equal(out, again):
-        raise ConfigError(
-            f"{module}: two calls on one input in evaluation mode gave two outputs; expected one, "
-            "for example dropout that depends on self.training."
+        raise _Refused(
+            "two calls on one input in evaluation mode gave two outputs; expected one, for example "
+            "dropout that depends on self.training"
         )
     trained = block.train()(x, **options)
     torch.autograd.grad(trained.sum(), [x, *block.parameters()], allow_unused=True)
@@ -176,13 +172,11 @@ def _check_output(
 
 
 @torch.no_grad()
-def _check_padding(module: UserModule, block: UserAttention, sizes: ModelSizes) -> None:
+def _check_padding(block: UserAttention, sizes: ModelSizes) -> None:
     """Change the last token of a sequence, which is padding; other outputs must stay equal."""
     x, padding = torch.randn(2, sizes.tokens, sizes.dim), torch.zeros(2, sizes.tokens).bool()
     padding[0, -1] = True
     changed = torch.where(padding[..., None], torch.randn_like(x), x)
     out, other = (block(tokens, key_padding_mask=padding) for tokens in (x, changed))
     if (out - other)[~padding].abs().max() > TOLERANCE_32 * out.abs().max():
-        raise ConfigError(
-            f"{module}: the output for a token depends on padding, which the mask hides."
-        )
+        raise _Refused("the output for a token depends on padding, which the mask hides")

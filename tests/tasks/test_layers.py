@@ -28,10 +28,7 @@ class Mixing(nn.Module):
 def build(draws=1, seed=0, **overrides):
     task = load_task("vit-cifar10", overrides={"image_size": 8, "width": 16} | overrides)
     attention = lambda _: Mixing(task.width, draws)  # noqa: E731
-    is_class, is_sines = task.pooling == "class", task.positions == "sines"
-    return VisionTransformer(
-        task, attention, seed, 48, 7, has_class_token=is_class, has_sines=is_sines
-    )
+    return VisionTransformer(task, attention, seed, 48, 7)
 
 
 def test_sines_of_row_and_column():

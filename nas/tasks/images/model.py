@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from nas.tasks.base import Batch, Data, MakeAttention, ModelTask, Side
+from nas.tasks.base import Batch, Data, MakeAttention, Side
 from nas.tasks.layers import Transformer
+
+if TYPE_CHECKING:
+    from nas.tasks.images.task import ImageTask
 
 MAX_SHIFT: Final = 8
 """An augmented image is shifted by up to its size divided by this number."""
@@ -39,7 +42,7 @@ class ImageExamples:
         is_augmented: bool = False,
     ) -> None:
         self.patch, self.dtype, self.is_augmented = patch, dtype, is_augmented
-        columns = data.train if side == "train" else data.validation
+        columns = data.columns(side)
         # Copies: arrays in shared memory are read-only, which torch cannot express.
         images = torch.tensor(columns["images"], device=device)
         self.labels = torch.tensor(columns["labels"], device=device)
@@ -110,32 +113,23 @@ def patches(images: Shaped[Tensor, "b c h w"], size: int) -> Shaped[Tensor, "b n
 
 
 class VisionTransformer(Transformer):
-    """A classifier of images that are cut into ``patches`` of ``patch_width`` values.
-
-    Args:
-        has_class_token: whether a class token is classified, or else the mean over all patches.
-        has_sines: whether the positions of patches are initially ``sines``.
-    """
+    """A classifier of images that are cut into ``patches`` of ``patch_width`` values."""
 
     def __init__(
         self,
-        task: ModelTask,
+        task: ImageTask,
         attention: MakeAttention,
         seed: int,
         patch_width: int,
         num_classes: int,
-        *,
-        has_class_token: bool,
-        has_sines: bool,
     ) -> None:
         super().__init__(task, attention, seed)
-        num_learned = task.registers + has_class_token
         embed = partial(nn.Linear, patch_width, task.width)
-        self.add_ends(task, seed, embed, num_classes, num_learned)
-        self.read = slice(0, 1) if has_class_token else slice(num_learned, None)
-        if has_sines:
+        self.add_ends(task, seed, embed, num_classes, task.num_learned)
+        self.read = slice(0, 1) if task.pooling == "class" else slice(task.num_learned, None)
+        if task.positions == "sines":
             with torch.no_grad():
-                places = self.get_parameter("positions")[0, num_learned:]
+                places = self.get_parameter("positions")[0, task.num_learned :]
                 places.copy_(sines(math.isqrt(len(places)), task.width))
 
     def forward(self, cut: Float[Tensor, "b n cpp"]) -> Float[Tensor, "b classes"]:

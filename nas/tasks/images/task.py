@@ -96,12 +96,5 @@ class ImageTask(Classification):
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
         from nas.tasks.images.model import VisionTransformer
 
-        return VisionTransformer(
-            self,
-            attention,
-            seed,
-            data.train["images"].shape[1] * self.patch**2,
-            self.num_classes(data),
-            has_class_token=self.pooling == "class",
-            has_sines=self.positions == "sines",
-        )
+        patch_width = data.train["images"].shape[1] * self.patch**2
+        return VisionTransformer(self, attention, seed, patch_width, self.num_classes(data))

@@ -41,8 +41,7 @@ class SequenceTask(Classification):
     ) -> Examples:
         from nas.tasks.sequences.model import Rows
 
-        columns = data.train if side == "train" else data.validation
-        tokens, targets = columns.values()
+        tokens, targets = data.columns(side).values()
         return Rows(tokens, targets, device)
 
     def num_eval_examples(self, data: Data, epoch: int) -> int:
