@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nas.evaluation.trial import Evaluation
 from nas.report.comparison import Comparison, TrainingRow, compare
-from nas.report.run_view import FRESH, id_length
-from nas.searching.confirm import STANDARD, ComparedMechanism, ConfirmationPlan, ConfirmationStage
+from nas.report.run_view import FRESH, STANDARD, id_length
+from nas.searching.confirm import ComparedMechanism, ConfirmationPlan, ConfirmationStage
 from nas.store import Run
 from nas.training.user_module import UserModule
 

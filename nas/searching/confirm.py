@@ -7,17 +7,16 @@ trained with the same seeds, so that mechanisms are compared seed by seed. Recor
 not repeated, unless they failed because the worker process was lost.
 
 If the task's learning rates are tried, each mechanism is trained at each rate, with further seeds
-that choose its rate (``nas.common.rates``). A task at another rate has another fingerprint, which
-distinguishes these trainings in the run.
+that choose its rate (``nas.common.rates``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from nas.common.errors import ConfigError, RunError
 from nas.common.objectives import Objective, check_count
@@ -37,14 +36,8 @@ from nas.evaluation.trial import (
 from nas.genome import Genome
 from nas.genome.mechanisms import mechanism
 from nas.searching.loop import LIKELY
-from nas.searching.setup import check_measures, longer_task, run_cost_context
-from nas.store import (
-    Candidate,
-    Run,
-    RunWriter,
-    find_proposal,
-    named_members,
-)
+from nas.searching.setup import CONTROLS, check_measures, longer_task, run_cost_context
+from nas.store import Candidate, Run, RunWriter, find_proposal, named_members
 from nas.store.frozen import load_frozen_task, load_unchanged
 from nas.store.sources import Source
 from nas.tasks import Data, Task
@@ -52,9 +45,6 @@ from nas.training.user_module import Mechanism
 
 if TYPE_CHECKING:
     from nas.searching.setup import MakeEvaluator
-
-STANDARD: Final = "mha"
-CONTROLS: Final = (STANDARD, "uniform")
 
 
 @dataclass(frozen=True)
@@ -65,19 +55,15 @@ class ConfirmationStage:
         part: "search" for the task whose front the run searches, "long" for a longer task, "test"
             for a task that computes its metrics on the test set.
         learning_rate: the learning rate, if the task's rates are tried; else None.
-        is_other_rate: whether it is another rate than that of the part's own task.
+        stage: ``Training.stage``: "search" at each other rate than the task's own, else the part.
+            The task's fingerprint distinguishes these trainings in the run.
     """
 
     part: Stage
     task: Task
     data: Data
     learning_rate: float | None = None
-    is_other_rate: bool = False
-
-    @property
-    def stage(self) -> Stage:
-        """``Training.stage``: "search" for each other rate, else the part."""
-        return "search" if self.is_other_rate else self.part
+    stage: Stage = ""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -93,7 +79,7 @@ class ComparedMechanism:
         name: the name of a candidate, or empty; the argument SOURCE of a mechanism that the user
             compares with.
         key: its ``Trial.key`` under the run's task.
-        costs: its costs under the run's task, by name. Costs that are not known are missing.
+        costs: its known costs under the run's task, by name.
         candidate: what the run recorded about it; None if the search did not propose it.
     """
 
@@ -117,7 +103,7 @@ class ConfirmationPlan:
             the control ``uniform``, then ``against``.
         todo: for each stage, the trainings that are not recorded yet.
         against: the mechanism with which the user compares all others; None for no such comparison.
-        rates: whether the tasks' learning rates are tried; each rate of a task is a stage.
+        repeats: number of trainings of each mechanism in each stage.
     """
 
     metric: Objective
@@ -125,13 +111,8 @@ class ConfirmationPlan:
     trained: Mapping[str, ComparedMechanism]
     stages: tuple[ConfirmationStage, ...]
     todo: tuple[tuple[Trial, ...], ...]
-    against: ComparedMechanism | None = None
-    rates: bool = False
-
-    @property
-    def repeats(self) -> int:
-        """The number of trainings of each mechanism in each stage."""
-        return self.seeds + CHOOSING_SEEDS if self.rates else self.seeds
+    against: ComparedMechanism | None
+    repeats: int
 
 
 def plan_confirmation(
@@ -175,24 +156,24 @@ def plan_confirmation(
         )
     task = load_frozen_task(setup.front_task, data)
     chosen = _select(run, task, ids, members)
-    loaded = load_unchanged(run.folder, setup.front_task, task)
-    stages = [ConfirmationStage("search", task, loaded)]
+    parts: list[tuple[Stage, Task, Data]] = [
+        ("search", task, load_unchanged(run.folder, setup.front_task, task))
+    ]
     if long is not None:
         longer = longer_task(long, task, "long")
         data_of_longer = longer.load()
         check_measures(longer, data_of_longer, metric.name)
-        stages.append(ConfirmationStage("long", longer, data_of_longer))
+        parts.append(("long", longer, data_of_longer))
     if is_tested:
-        last = stages[-1].task
-        stages.append(ConfirmationStage("test", last, last.load_test()))
-    if rates:
-        stages = [each for stage in stages for each in _at_rates(stage)]
+        _, last, _ = parts[-1]
+        parts.append(("test", last, last.load_test()))
+    stages = tuple(stage for part in parts for stage in _stages(*part, rates))
     reference = None if against is None else _compared(run, against, stages, time_limit)
     if reference is not None:
         chosen.setdefault(reference.key, reference)
-    plan = ConfirmationPlan(metric, seeds, chosen, tuple(stages), (), reference, rates)
-    todo = (_missing_trials(run, stage, chosen.values(), plan.repeats) for stage in stages)
-    return replace(plan, todo=tuple(todo))
+    repeats = seeds + CHOOSING_SEEDS if rates else seeds
+    todo = tuple(_missing_trials(run, stage, chosen.values(), repeats) for stage in stages)
+    return ConfirmationPlan(metric, seeds, chosen, stages, todo, reference, repeats)
 
 
 def confirm_run(
@@ -220,11 +201,14 @@ def confirm_run(
                 yield stage, mechanism, training
 
 
-def _at_rates(stage: ConfirmationStage) -> Iterator[ConfirmationStage]:
-    """Yield the stage at each learning rate of its task."""
-    for rate, task in stage.task.at_rates().items():
-        is_other = task.fingerprint() != stage.task.fingerprint()
-        yield replace(stage, task=task, learning_rate=rate, is_other_rate=is_other)
+def _stages(part: Stage, task: Task, data: Data, rates: bool) -> Iterator[ConfirmationStage]:
+    """Yield the stage of a part, or one at each learning rate of its task."""
+    if not rates:
+        yield ConfirmationStage(part, task, data, stage=part)
+        return
+    for rate, variant in task.at_rates().items():
+        is_other = variant.fingerprint() != task.fingerprint()
+        yield ConfirmationStage(part, variant, data, rate, stage="search" if is_other else part)
 
 
 def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> dict[str, ComparedMechanism]:
@@ -271,21 +255,14 @@ def _compared(
     stages: Sequence[ConfirmationStage],
     time_limit: float | None,
 ) -> ComparedMechanism:
-    """Return the mechanism that the user named.
-
-    Raises:
-        ConfigError: it cannot be trained under a task of a stage.
-    """
+    """Return the mechanism that the user named; ConfigError if a stage cannot train it."""
     for stage in stages:
         for model, _ in stage.task.models(stage.data).values():
             if reason := why_not(source.mechanism, model, time_limit):
                 raise ConfigError(f"against, under task {stage.task.name}: {reason}")
     task = stages[0].task
-    costs = costs_under(
-        resolve_under(task, source.mechanism),
-        run_cost_context(run.setup, task),
-        _cost_names(run),
-    )
+    form, context = resolve_under(task, source.mechanism), run_cost_context(run.setup, task)
+    costs = costs_under(form, context, _cost_names(run))
     resolved = resolve_under(load_frozen_task(run.setup.task), source.mechanism)
     return ComparedMechanism(source.text, resolved.key, resolved.digest, source.mechanism, costs)
 
@@ -304,7 +281,6 @@ def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
             f"run {run.name!r} has no candidate yet whose training ended well and that is within "
             "its limits, so there is nothing to confirm; let it run on."
         )
-    others = [c for c in known if c.p is not None and c.p >= LIKELY]
     objectives = run.setup.objectives
     chosen = {c.key: c for c in named_members(objectives, members).values()}
     rest = [member for member in members if member.key not in chosen]
@@ -317,6 +293,7 @@ def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
         best = max(rest, key=volume_with)
         chosen[best.key] = best
         rest.remove(best)
+    others = [c for c in known if (c.p or 0.0) >= LIKELY]
     for other in sorted(others, key=lambda c: -(c.p or 0.0)):
         chosen.setdefault(other.key, other)
     return list(chosen.values())

@@ -23,19 +23,21 @@ from nas.searching.front_file import write_front
 from nas.searching.listener import EndStatus, Listener, SearchResult, Started
 from nas.searching.loop import Loop
 from nas.searching.proposing import MAX_ATTEMPTS
-from nas.searching.references import train_references
 from nas.searching.setup import (
     MakeEvaluator,
     Tasks,
+    check_measures,
     check_space,
     lag_of,
     make_objectives,
     relative_limits,
     run_proposer,
+    train_references,
 )
 from nas.space import SearchSpace
 from nas.store import (
     RUNS,
+    Document,
     Run,
     RunSetup,
     RunWriter,
@@ -48,7 +50,7 @@ from nas.store import (
 from nas.store.files import run_argument
 from nas.store.frozen import frozen_space, frozen_task, load_frozen_task, load_unchanged
 from nas.store.lock import locked
-from nas.tasks.base import Task
+from nas.tasks.base import Data, Task
 
 
 def run_search(
@@ -67,8 +69,7 @@ def run_search(
 
     Args:
         target: a longer task (``target_task``), whose front is searched.
-        make_evaluator: a function that returns an evaluator of a task and its data, with another
-            task and its data as ``target``, if any. The evaluator is closed at the end.
+        make_evaluator: a function that returns an evaluator, which is closed at the end.
         root: the folder that contains all runs.
         name: name of the run's folder, see ``create_run``.
         command: the command line, which is recorded.
@@ -86,19 +87,18 @@ def run_search(
     front, front_data = tasks.front
     metrics = front.metrics(front_data)
     limits = relative_limits(space, metrics)
-    tasks.check(limits, metrics)
     optimised = [metric.name for metric in metrics if metric.name in limits]
+    limited = [name for name in optimised if limits[name] is not None]
+    for name in limited:
+        check_measures(*tasks.scored, name)
     evaluator = tasks.make(make_evaluator)
     try:
         _warn_of_idle_workers(config, evaluator.workers)
         calibration = evaluator.calibrate() if need_calibration(limits) else {}
         references = []
-        if any(limits[metric] is not None for metric in optimised):
+        if limited:
             references = train_references(
-                *tasks.scored,
-                evaluator,
-                seed=config.seed,
-                on_reference=listener.on_reference,
+                *tasks.scored, evaluator, seed=config.seed, on_reference=listener.on_reference
             )
         context = cost_context(front, calibration, space.context)
         space_copy, policy_copy = frozen_space(space)
@@ -138,9 +138,7 @@ def resume_search(
     brought up to date.
 
     Args:
-        make_evaluator: see ``run_search``.
-        generations: new total number of generations; None leaves the number unchanged. A smaller
-            number than before changes nothing.
+        generations: new total number of generations, if it is greater than the run's.
         data: where the task's data are now, if they were moved. Their content must be the same.
         retry_failed: whether trainings that failed for any other reason are repeated, too.
 
@@ -157,8 +155,6 @@ def resume_search(
         generations = max(setup.config.generations, generations or 0)
         complete = _result_if_complete(run, generations, retry_failed)
     if complete is not None:
-        if data is not None:
-            _load_tasks(folder, setup, data)
         with open_writer(folder, None) as writer:  # moves the log of a killed process, too
             write_front(writer.run)
         return complete
@@ -179,12 +175,12 @@ def resume_search(
 
 def _load_tasks(folder: Path, setup: RunSetup, data: str | None) -> Tasks:
     """Return the tasks of a run; RunError if their data have changed."""
-    (task, task_data), *target = (
-        (task, load_unchanged(folder, document, task))
-        for document in filter(None, (setup.task, setup.target))
-        for task in [load_frozen_task(document, data)]
-    )
-    return Tasks(task, task_data, *target)
+
+    def load(document: Document) -> tuple[Task, Data]:
+        task = load_frozen_task(document, data)
+        return task, load_unchanged(folder, document, task)
+
+    return Tasks(*load(setup.task), None if setup.target is None else load(setup.target))
 
 
 def _warn_of_idle_workers(config: SearchConfig, workers: int) -> None:
@@ -220,10 +216,7 @@ def _work(
     listener: Listener,
     retry_failed: bool = False,
 ) -> SearchResult:
-    """Search until the run ends, close the run, and return how the search ended.
-
-    Recorded trainings of which `is_retried` is true are repeated.
-    """
+    """Search until the run ends, close the run, and return how the search ended."""
     run, setup = writer.run, writer.run.setup
     proposer = run_proposer(setup, tasks)
     done = sum(not is_retried(t.evaluation, retry_failed) for t in run.trainings())
@@ -253,10 +246,7 @@ def _work(
 
 
 def _result_if_complete(run: Run, generations: int, retry_failed: bool) -> SearchResult | None:
-    """Return the result of a run of so many generations; None if something is left to train.
-
-    A training of which `is_retried` is true is left to train.
-    """
+    """Return the result of a run of so many generations; None if something is left to train."""
     is_short = len(run.generations()) < generations and not run.is_exhausted
     is_incomplete = any(is_retried(t.evaluation, retry_failed) for t in run.trainings())
     if run.status != "finished" or is_short or is_incomplete:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from nas.common.errors import NasError
-from nas.compiler import ResolvedGenome, formula_of
+from nas.common.errors import GenomeError, NasError
+from nas.compiler import formula_of
 from nas.costs import CostContext, costs_of, default_costs
 from nas.genome import Genome
 from nas.genome.canonical import digest
@@ -18,7 +18,6 @@ from nas.store import Proposal
 from nas.store.records import Verdict
 
 MOST_CACHED: Final = 10_000  # genomes whose CandidateInfo is cached, about 5 kB each
-MOST_DESCRIBED: Final = 2_000  # normal forms whose CandidateInfo is cached, with their plans
 ILLEGAL: Final = "internal error, the policy forbids it: "
 
 
@@ -65,7 +64,6 @@ class CandidateFilter:
         self._names = tuple(dict.fromkeys([*default_costs(), *costs]))
         self._known: set[str] = set()
         self._inspected = lru_cache(maxsize=MOST_CACHED)(self._inspect)
-        self._described = lru_cache(maxsize=MOST_DESCRIBED)(self._describe)
 
     def add_known(self, key: str) -> None:
         """Note that the run trains the mechanism with this key; it is no longer new."""
@@ -103,18 +101,14 @@ class CandidateFilter:
     def _inspect(self, genome: Genome) -> CandidateInfo:
         try:
             resolved = self._context.resolve(genome)
-        except NasError as error:
-            return CandidateInfo(genome, digest(genome), "", "", {}, str(error))
-        return self._described(resolved)
-
-    def _describe(self, resolved: ResolvedGenome) -> CandidateInfo:
-        genome, name = resolved.genome, resolved.digest
-        try:
+            genome = resolved.genome
             if violations := validate(genome, self._policy):
-                return CandidateInfo(genome, name, "", "", {}, ILLEGAL + violations[0].message)
+                raise GenomeError(f"{ILLEGAL}{violations[0].message}")
             context = self._target or self._context
             at_sizes = resolved if self._target is None else context.resolve(genome)
             costs = costs_of(at_sizes, context, self._names)
-            return CandidateInfo(genome, name, resolved.key, formula_of(resolved.plan), costs, "")
+            return CandidateInfo(
+                genome, resolved.digest, resolved.key, formula_of(resolved.plan), costs, note=""
+            )
         except NasError as error:
             return CandidateInfo(genome, digest(genome), "", "", {}, str(error))

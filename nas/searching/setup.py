@@ -1,16 +1,17 @@
-"""The parts of a run: its tasks, its objectives, the context of costs, and its proposer."""
+"""The parts of a run: its tasks, its objectives with their limits, and its proposer."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from nas.common.config import near
-from nas.common.errors import ConfigError, SpaceError
+from nas.common.differences import mean_and_error
+from nas.common.errors import ConfigError, RunError, SpaceError
 from nas.common.objectives import (
     COST_REFERENCE,
     QUALITY,
@@ -21,14 +22,14 @@ from nas.common.objectives import (
 )
 from nas.compiler import standard_attention
 from nas.costs import COSTS, CostContext, costs_of
-from nas.evaluation.study import cost_context
+from nas.evaluation.study import cost_context, study
 from nas.evaluation.trainer import budget_of
 from nas.evaluation.trial import Evaluator, Training
+from nas.genome.mechanisms import mechanism
 from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.archive import Archive
 from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
-from nas.searching.references import limit_of
 from nas.searching.target_archive import TargetArchive
 from nas.space import SearchSpace
 from nas.space.rules import PolicyFile, compile_policy, load_policy
@@ -38,6 +39,11 @@ from nas.store import RunSetup
 from nas.store.frozen import from_text
 from nas.tasks import load_task
 from nas.tasks.base import Data, ModelTask, Task
+
+STANDARD: Final = "mha"
+CONTROLS: Final = (STANDARD, "uniform")  # ``uniform``: the mean of all tokens
+REFERENCE_TRAININGS: Final = 3  # trainings of each control, for the limit of a metric
+LEAST: Final = 3.0  # least difference of the scores of both controls, in standard errors
 
 # The arguments are a task and its data, and as ``target`` a second task with its data, if any.
 MakeEvaluator: TypeAlias = Callable[..., Evaluator]
@@ -67,104 +73,6 @@ class Tasks:
         if self.scored[0] is self.task:
             return make_evaluator(self.task, self.data)
         return make_evaluator(self.task, self.data, target=self.scored)
-
-    def check(self, limits: Mapping[str, float | None], metrics: Sequence[Metric]) -> None:
-        """Raise ConfigError if the tasks do not measure the metrics that the run optimises.
-
-        Args:
-            limits: the result of ``relative_limits``.
-        """
-        task, front = self.task, self.front[0]
-        if task.main.is_causal != front.main.is_causal:
-            raise ConfigError(
-                f"target: one of the tasks {task.name!r} and {front.name!r} is causal; expected "
-                "both or none."
-            )
-        for metric in (metric.name for metric in metrics if metric.name in limits):
-            check_measures(task, self.data, metric)
-            if limits[metric] is not None:
-                check_measures(*self.scored, metric)
-
-
-def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
-    """Raise ConfigError if a space contradicts its policy (path rules) or its named mechanisms."""
-    policy = load_policy(space.policy)
-    seeds(space, policy, is_causal)
-    Variation(space, policy, is_causal).sample(np.random.default_rng(0))
-
-
-def relative_limits(space: SearchSpace, metrics: Sequence[Metric]) -> dict[str, float | None]:
-    """Return the names of a space's objectives, each with its limit in ``space.region`` or None.
-
-    The name "quality" stands for the first of the task's ``metrics``.
-
-    Raises:
-        SpaceError: an objective does not exist or occurs twice, or a limit belongs to none.
-    """
-    known = (QUALITY, *(metric.name for metric in metrics), *COSTS.names())
-    limits: dict[str, float | None] = {}
-    quality = {QUALITY: metrics[0].name}
-    for name in (quality.get(name, name) for name in space.objectives):
-        if name not in known:
-            raise SpaceError(
-                f"space {space.name}, objectives: there is no objective {name!r}"
-                f"{near(name, known)}; expected some of {', '.join(known)}.{COSTS.complaints()}"
-            )
-        if name in limits:
-            raise SpaceError(f"space {space.name}, objectives: {name!r} stands twice.")
-        limits[name] = None
-    for name, limit in space.region.items():
-        full = quality.get(name, name)
-        if full not in limits:
-            objectives = dict.fromkeys([*space.objectives, *limits])
-            raise SpaceError(
-                f"space {space.name}, region: {name!r} is no objective{near(name, objectives)}; "
-                f"expected some of {', '.join(objectives)}."
-            )
-        if limits[full] is not None:
-            raise SpaceError(f"space {space.name}, region: {full!r} has two limits.")
-        limits[full] = limit
-    return limits
-
-
-def make_objectives(
-    limits: Mapping[str, float | None],
-    metrics: Sequence[Metric],
-    context: CostContext,
-    references: Iterable[Training] = (),
-) -> tuple[Objective, ...]:
-    """Return objectives with ideal values, reference values and limits.
-
-    The reference value of a metric is the score of an untrained model. The reference value of a
-    cost is twice the cost of standard attention, and the ideal value is 0.
-
-    Args:
-        limits: the result of ``relative_limits``. A limit of a cost is relative to standard
-            attention, and a limit of a metric to ``references`` (``train_references``).
-        context: sizes and options at which costs are computed.
-    """
-    measured = {metric.name: metric for metric in metrics}
-    mha = standard_attention(context.sizes, context.is_causal)
-    costs = costs_of(mha, context, [name for name in limits if name not in measured])
-    objectives = []
-    for name, limit in limits.items():
-        if name in measured:
-            metric, objective = measured[name], of_metric(measured[name])
-            if limit is not None:
-                objective = replace(objective, limit=limit_of(metric, limit, references))
-        else:
-            cost, value = COSTS[name], costs[name]
-            objective = Objective(
-                name, "min", cost.unit, cost.about, 0.0, COST_REFERENCE * value, is_metric=False,
-                limit=None if limit is None else limit * value,
-            )  # fmt: skip
-        objectives.append(objective)
-    return tuple(objectives)
-
-
-def run_cost_context(setup: RunSetup, task: Task) -> CostContext:
-    """Return the sizes and options at which costs of a run's mechanisms are computed for a task."""
-    return cost_context(task, setup.calibration, from_text(setup.space, SearchSpace).context)
 
 
 def longer_task(name: str, run_task: Task, argument: str) -> Task:
@@ -205,6 +113,145 @@ def check_measures(task: Task, data: Data, metric: str) -> None:
         )
 
 
+def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
+    """Raise ConfigError if a space contradicts its policy (path rules) or its named mechanisms."""
+    policy = load_policy(space.policy)
+    seeds(space, policy, is_causal)
+    Variation(space, policy, is_causal).sample(np.random.default_rng(0))
+
+
+def relative_limits(space: SearchSpace, metrics: Sequence[Metric]) -> dict[str, float | None]:
+    """Return the names of a space's objectives, each with its limit in ``space.region`` or None.
+
+    The name "quality" stands for the first of the task's ``metrics``.
+
+    Raises:
+        SpaceError: an objective does not exist or occurs twice, or a limit belongs to none.
+    """
+    known = (QUALITY, *(metric.name for metric in metrics), *COSTS.names())
+    limits: dict[str, float | None] = {}
+    quality = {QUALITY: metrics[0].name}
+    for name in (quality.get(name, name) for name in space.objectives):
+        if name not in known:
+            raise SpaceError(
+                f"space {space.name}, objectives: there is no objective {name!r}"
+                f"{near(name, known)}; expected some of {', '.join(known)}.{COSTS.complaints()}"
+            )
+        if name in limits:
+            raise SpaceError(f"space {space.name}, objectives: {name!r} stands twice.")
+        limits[name] = None
+    for name, limit in space.region.items():
+        if quality.get(name, name) not in limits:
+            objectives = dict.fromkeys([*space.objectives, *limits])
+            raise SpaceError(
+                f"space {space.name}, region: {name!r} is no objective{near(name, objectives)}; "
+                f"expected some of {', '.join(objectives)}."
+            )
+        limits[quality.get(name, name)] = limit
+    return limits
+
+
+def make_objectives(
+    limits: Mapping[str, float | None],
+    metrics: Sequence[Metric],
+    context: CostContext,
+    references: Iterable[Training] = (),
+) -> tuple[Objective, ...]:
+    """Return objectives with ideal values, reference values and limits.
+
+    The reference value of a metric is the score of an untrained model. The reference value of a
+    cost is twice the cost of standard attention, and the ideal value is 0.
+
+    Args:
+        limits: the result of ``relative_limits``. A limit of a cost is relative to standard
+            attention, and a limit of a metric to ``references`` (``train_references``).
+        context: sizes and options at which costs are computed.
+    """
+    measured = {metric.name: metric for metric in metrics}
+    mha = standard_attention(context.sizes, context.is_causal)
+    costs = costs_of(mha, context, [name for name in limits if name not in measured])
+    objectives = []
+    for name, limit in limits.items():
+        if name in measured:
+            metric, objective = measured[name], of_metric(measured[name])
+            if limit is not None:
+                objective = replace(objective, limit=limit_of(metric, limit, references))
+        else:
+            cost, value = COSTS[name], costs[name]
+            objective = Objective(
+                name, "min", cost.unit, cost.about, 0.0, COST_REFERENCE * value, is_metric=False,
+                limit=None if limit is None else limit * value,
+            )  # fmt: skip
+        objectives.append(objective)
+    return tuple(objectives)
+
+
+def train_references(
+    task: Task,
+    data: Data,
+    evaluator: Evaluator,
+    *,
+    seed: int,
+    on_reference: Callable[[int, int], None],
+) -> list[Training]:
+    """Train standard attention and ``uniform`` under a task without gates.
+
+    ``on_reference`` is called with the number of finished trainings and the total number.
+
+    Raises:
+        RunError: a training failed.
+    """
+    trainings: list[Training] = []
+    for training in study(
+        [(name, mechanism(name).genome) for name in CONTROLS],
+        task,
+        data,
+        evaluator,
+        repeats=REFERENCE_TRAININGS,
+        seed=seed,
+        purpose="reference",
+    ):
+        if not training.evaluation.is_ok:
+            raise RunError(
+                f"task {task.name!r}: {training.name}, to which others are compared, could not be "
+                f"trained: {training.evaluation.error}"
+            )
+        trainings.append(training)
+        on_reference(len(trainings), len(CONTROLS) * REFERENCE_TRAININGS)
+    return trainings
+
+
+def limit_of(metric: Metric, share: float, trainings: Iterable[Training]) -> float:
+    """Return the value of a metric at a share of the way from ``uniform`` to standard attention.
+
+    Raises:
+        RunError: standard attention is not clearly better than ``uniform``.
+        SpaceError: the limit is better than the best possible value.
+    """
+    ordered = sorted(trainings, key=lambda training: training.repeat)
+    (mha, error_mha), (uniform, error_uniform) = (
+        mean_and_error([t.evaluation.metrics[metric.name] for t in ordered if t.name == name])
+        for name in CONTROLS
+    )
+    error = ((error_mha or 0.0) ** 2 + (error_uniform or 0.0) ** 2) ** 0.5
+    objective = of_metric(metric)
+    if not objective.as_cost(uniform - mha) > LEAST * error:
+        raise RunError(
+            f"task {ordered[0].task_name!r}: {metric.name} is {mha:.4g} for standard attention and "
+            f"{uniform:.4g} for `uniform`, the mean of all tokens; expected standard attention to "
+            f"be better by more than {LEAST:g} standard errors of the difference ({error:.2g}), to "
+            f"which the limit of {metric.name} is relative. Train longer (more epochs, in a copy "
+            "from `nas tasks NAME`), or search with `--region none`."
+        )
+    limit = mha + (1.0 - share) * (uniform - mha)
+    if objective.as_cost(limit) < objective.as_cost(metric.ideal):
+        raise SpaceError(
+            f"region: the limit {share:g} of {metric.name} is {limit:.4g}, beyond the best "
+            f"possible value {metric.ideal:g}; expected a smaller share."
+        )
+    return limit
+
+
 def lag_of(config: SearchConfig) -> int | None:
     """Return the lag of a search: its own, or its algorithm's, which is at most a generation.
 
@@ -212,6 +259,11 @@ def lag_of(config: SearchConfig) -> int | None:
     """
     lag = getattr(ALGORITHMS[config.algorithm], "lag", None)
     return config.lag or (lag and min(lag, config.population))
+
+
+def run_cost_context(setup: RunSetup, task: Task) -> CostContext:
+    """Return the sizes and options at which costs of a run's mechanisms are computed for a task."""
+    return cost_context(task, setup.calibration, from_text(setup.space, SearchSpace).context)
 
 
 def run_proposer(setup: RunSetup, tasks: Tasks) -> Proposer:
@@ -242,9 +294,6 @@ def make_proposer(
         context: sizes and options of the run's task.
         target: those of its target task; None if it has none.
         work_ratio: work of a target training relative to a short training.
-
-    Raises:
-        ConfigError: the space contradicts its policy or its named mechanisms.
     """
     space = from_text(setup.space, SearchSpace)
     policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
