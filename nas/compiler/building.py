@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import sys
 import warnings
 import weakref
 from functools import lru_cache
+from types import ModuleType
 from typing import Any, cast
 
 from torch import nn
@@ -79,13 +81,18 @@ def plain_source(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -
 
 @lru_cache(maxsize=512)
 def _load(source: str) -> Any:
-    # Tracebacks and ``inspect`` read the lines of the source from ``linecache``.
-    name = f"<nas attention {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
+    # Tracebacks and ``inspect`` read the source by the name of the file of the class's module. This
+    # module stays empty, because it would keep the class alive.
+    digest = hashlib.sha256(source.encode()).hexdigest()[:12]
+    module = ModuleType(f"nas.compiler.generated_{digest}")
+    module.__file__ = name = f"<nas attention {digest}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    scope: dict[str, Any] = {"__name__": "nas.compiler.generated"}
+    sys.modules[module.__name__] = module
+    scope: dict[str, Any] = {"__name__": module.__name__}
     exec(compile(source, name, "exec"), scope)  # noqa: S102 - generated text, see source.py
     block_class = scope["Attention"]
     weakref.finalize(block_class, linecache.cache.pop, name, None)
+    weakref.finalize(block_class, sys.modules.pop, module.__name__, None)
     # The class has no module to import, so its source is pickled.
     block_class.__reduce__ = lambda block: (_empty_block, (source,), block.__dict__)
     return block_class

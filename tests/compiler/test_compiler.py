@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import linecache
 import pickle
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nas.common.errors import ViolationError
 from nas.compiler import build_attention, building
@@ -22,8 +25,6 @@ from tests.tensors import check_same, with_gradients
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from torch import nn
 
     from nas.genome import Genome
 
@@ -157,7 +158,32 @@ def test_lines_of_generated_classes_are_kept_as_long_as_the_classes() -> None:
     block = build_attention(MECHANISMS["mha"].genome, 24, 3)
     (name,) = names() - before
     assert linecache.getline(name, 1) == "import torch\n"
+    assert inspect.getsource(type(block)).startswith("class Attention(nn.Module):")
     del block
     building._load.cache_clear()
     gc.collect()
     assert name not in names()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_second_derivatives_equal_those_of_the_interpreter(name: str) -> None:
+    results = []
+    x = torch.randn(2, 6, 48, dtype=torch.float64, requires_grad=True)
+    for block in both(MECHANISMS[name].genome, 48, 4):
+        with sdpa_kernel(SDPBackend.MATH):
+            (gradient,) = torch.autograd.grad(block(x).pow(2).sum(), x, create_graph=True)
+        results.append(torch.autograd.grad(gradient.pow(2).sum(), x)[0])
+    torch.testing.assert_close(*results, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_hooks_of_every_linear_layer_run_once(name: str) -> None:
+    """So adapters and quantised layers, which replace a linear layer, take part."""
+    block = build_attention(MECHANISMS[name].genome, 48, 4)
+    calls: Counter[str] = Counter()
+    layers = [name for name, module in block.named_modules() if isinstance(module, nn.Linear)]
+    for layer in layers:
+        block.get_submodule(layer).register_forward_hook(lambda *_, key=layer: calls.update([key]))
+    block(torch.randn(2, 6, 48))
+    assert calls == Counter(layers)

@@ -262,7 +262,7 @@ class FastNeuralAttentionAuthors(NeuralAttentionAuthors):
     """The authors' form of Neural Attention, in tiles of pairs if that is faster."""
 
     def forward(self, query: Query, key: Key) -> Scores:
-        layers = self.second.weight, self.second.bias, self.third.weight, self.third.bias
+        layers = self.second_weight, self.second_bias, self.third_weight, self.third_bias
         return fast_sum_layers(*self.halves(query, key), *layers)
 
 

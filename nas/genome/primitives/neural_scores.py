@@ -65,6 +65,12 @@ def sum_layers(
     return F.linear(F.relu(F.linear(hidden, second, bias)), third, shift).squeeze(-1)
 
 
+def uniform(*shape: int, fan: int) -> nn.Parameter:
+    """Return a parameter with the initial values of nn.Linear, of ``fan`` input features."""
+    bound = fan**-0.5
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
+
+
 @pair_score(
     "additive_attention_score",
     "vᵀtanh(W₁{query} + W₂{key})",
@@ -80,15 +86,15 @@ class AdditiveAttentionScore(nn.Module):
         super().__init__()
         self.query_map = nn.Linear(width, width, bias=False)
         self.key_map = nn.Linear(width, width, bias=False)
-        self.out = nn.Linear(width, 1, bias=False)
+        self.out_weight = uniform(width, fan=width)
 
     def forward(self, query: Query, key: Key) -> Scores:
         return sum_units(*self.units(query, key), activation="tanh")
 
     def units(self, query: Query, key: Key) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the query and key terms, output weights and bias for ``sum_units``."""
-        weight = self.out.weight.squeeze(0)
-        return self.query_map(query), self.key_map(key), weight, weight.new_zeros(())
+        shift = self.out_weight.new_zeros(())
+        return self.query_map(query), self.key_map(key), self.out_weight, shift
 
 
 @pair_score(
@@ -126,19 +132,15 @@ class NeuralAttention(nn.Module):
         self.inner = reduced_dim or head_width
         self.is_reduced = reduced_dim is not None
 
-        def initial(*shape: int, fan: int) -> nn.Parameter:
-            bound = fan**-0.5  # as in nn.Linear
-            return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
-
         if reduced_dim is not None:
-            self.query_weight = initial(reduced_dim, head_width, fan=head_width)
-            self.query_bias = initial(reduced_dim, fan=head_width)
-            self.key_weight = initial(reduced_dim, head_width, fan=head_width)
-            self.key_bias = initial(reduced_dim, fan=head_width)
-        self.hidden_weight = initial(width, 2 * self.inner, fan=2 * self.inner)
-        self.hidden_bias = initial(width, fan=2 * self.inner)
-        self.out_weight = initial(width, fan=width)
-        self.out_bias = initial(fan=width)
+            self.query_weight = uniform(reduced_dim, head_width, fan=head_width)
+            self.query_bias = uniform(reduced_dim, fan=head_width)
+            self.key_weight = uniform(reduced_dim, head_width, fan=head_width)
+            self.key_bias = uniform(reduced_dim, fan=head_width)
+        self.hidden_weight = uniform(width, 2 * self.inner, fan=2 * self.inner)
+        self.hidden_bias = uniform(width, fan=2 * self.inner)
+        self.out_weight = uniform(width, fan=width)
+        self.out_bias = uniform(fan=width)
         if activation == "relu":
             with torch.no_grad():
                 self.hidden_bias[0] = 2.0
@@ -185,20 +187,24 @@ class NeuralAttentionAuthors(nn.Module):
         if reduced_dim is not None:
             self.query_map = nn.Linear(head_width, inner)
             self.key_map = nn.Linear(head_width, inner)
-        self.first = nn.Linear(2 * inner, inner)
-        self.second = nn.Linear(inner, inner // 2)
-        self.third = nn.Linear(inner // 2, 1)
+        units = inner // 2
+        self.first_weight = uniform(inner, 2 * inner, fan=2 * inner)
+        self.first_bias = uniform(inner, fan=2 * inner)
+        self.second_weight = uniform(units, inner, fan=inner)
+        self.second_bias = uniform(units, fan=inner)
+        self.third_weight = uniform(1, units, fan=units)
+        self.third_bias = uniform(1, fan=units)
         with torch.no_grad():
-            self.first.bias[0] = 2.0
-            self.second.weight[0].abs_()
-            self.second.bias[0].abs_()
+            self.first_bias[0] = 2.0
+            self.second_weight[0].abs_()
+            self.second_bias[0].abs_()
 
     def forward(self, query: Query, key: Key) -> Scores:
-        layers = self.second.weight, self.second.bias, self.third.weight, self.third.bias
+        layers = self.second_weight, self.second_bias, self.third_weight, self.third_bias
         return sum_layers(*self.halves(query, key), *layers)
 
     def halves(self, query: Query, key: Key) -> tuple[Tensor, Tensor]:
         """Return the parts of the first layer's input that depend on the query and on the key."""
-        query_part, key_part = self.first.weight.chunk(2, dim=1)
-        left = F.linear(self.query_map(query), query_part, self.first.bias)
+        query_part, key_part = self.first_weight.chunk(2, dim=1)
+        left = F.linear(self.query_map(query), query_part, self.first_bias)
         return left, F.linear(self.key_map(key), key_part)
