@@ -14,7 +14,7 @@ DIM, HEADS = 32, 4
 STILL = {
     "canon": ["short_conv_2.conv.bias"],
     "neural_attention": ["neural_attention_0.out_bias"],
-    "neural_attention_authors": ["neural_attention_authors_0.third.bias"],
+    "neural_attention_authors": ["neural_attention_authors_0.third_bias"],
 }
 EVERY = pytest.mark.parametrize("found", MECHANISMS.values(), ids=list(MECHANISMS))
 

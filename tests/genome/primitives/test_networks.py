@@ -22,7 +22,7 @@ def test_additive_score_equals_its_formula_pair_by_pair() -> None:
     module = AdditiveAttentionScore(4).double()
     query, key = draw(2, 2, 3, 4), draw(2, 2, 5, 4, seed=1)
     scores = module(query, key)
-    out, w1, w2 = module.out.weight, module.query_map.weight, module.key_map.weight
+    out, w1, w2 = module.out_weight, module.query_map.weight, module.key_map.weight
     for i, j in itertools.product(range(3), range(5)):
         hidden = torch.tanh(query[:, :, i] @ w1.T + key[:, :, j] @ w2.T)
         torch.testing.assert_close(scores[:, :, i, j], (hidden @ out.T).squeeze(-1))
@@ -58,8 +58,11 @@ def test_authors_form_equals_concatenation(reduced_dim: int | None) -> None:
     query, key = draw(2, 2, 3, 6), draw(2, 2, 4, 6, seed=1)
     left = module.query_map(query).unsqueeze(3).expand(-1, -1, -1, 4, -1)
     right = module.key_map(key).unsqueeze(2).expand(-1, -1, 3, -1, -1)
-    network = nn.Sequential(module.first, nn.ReLU(), module.second, nn.ReLU(), module.third)
-    expected = network(torch.cat((left, right), dim=-1)).squeeze(-1)
+    hidden = torch.cat((left, right), dim=-1)
+    for layer in ("first", "second", "third"):
+        weights = (getattr(module, f"{layer}_{kind}") for kind in ("weight", "bias"))
+        hidden = nn.functional.linear(hidden if layer == "first" else hidden.relu(), *weights)
+    expected = hidden.squeeze(-1)
     torch.testing.assert_close(module(query, key), expected, rtol=0, atol=1e-12)
 
 
