@@ -16,8 +16,8 @@ from nas.common.text import first_line
 from nas.costs.timing.measuring import measured_ms
 from nas.genome import ModelSizes
 from nas.tasks.layers import seeded
+from nas.training.candidate import UserAttention, load_class
 from nas.training.dependence import TOLERANCE_32, Constant, Leak, probe
-from nas.training.user_attention import UserAttention, load_class
 from nas.training.user_module import UserModule
 from nas.training.user_process import ProcessEnded, call_in_process
 
@@ -45,7 +45,7 @@ def check_user_module(
 
     Raises:
         ConfigError: code of the file raised an exception, ended its process, or took too long; the
-            class, its signatures or its output are not as ``nas.training.user_attention``
+            class, its signatures or its output are not as ``nas.training.candidate``
             describes; the output is not finite, random in evaluation, constant, or depends on other
             examples or hidden tokens; or the module cannot be differentiated or copied, or seeds
             torch's random generator.

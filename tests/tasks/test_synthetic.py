@@ -11,7 +11,7 @@ from nas.evaluation.trial import Trial
 from nas.genome import Visibility
 from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
-from nas.tasks.classification import IGNORE_INDEX
+from nas.tasks.base import IGNORE_INDEX
 
 
 @pytest.fixture

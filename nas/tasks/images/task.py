@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from nas.genome import ModelSizes
-from nas.tasks.base import TASKS, Data, MakeAttention, Side
-from nas.tasks.classification import Classification
+from nas.tasks.base import TASKS, Classification, Data, MakeAttention, Side
 from nas.tasks.images.data import load_images
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from nas.tasks.base import TASKS, Data, MakeAttention
-from nas.tasks.classification import IGNORE_INDEX
+from nas.tasks.base import IGNORE_INDEX, TASKS, Data, MakeAttention
 from nas.tasks.sequences.task import SequenceTask, content_digest
 
 if TYPE_CHECKING:

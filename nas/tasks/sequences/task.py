@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from nas.genome import ModelSizes
-from nas.tasks.base import Data, Examples, Side
-from nas.tasks.classification import Classification
+from nas.tasks.base import Classification, Data, Examples, Side
 
 if TYPE_CHECKING:
     import torch
