@@ -12,7 +12,6 @@ from nas.api.execution import (
     DEFAULT_POLICY,
     DEFAULT_TASK,
     Executing,
-    check_one_model,
     resolve_legal,
 )
 from nas.common.errors import ConfigError
@@ -49,8 +48,8 @@ def evaluate(
 ) -> Comparison:
     """Train mechanisms under one or several tasks, and compare them with a reference.
 
-    If a source is a mechanism of a run, the run stores the trainings. Stored trainings are not
-    repeated.
+    Differences are between trainings that share their seed. Trainings of a mechanism of a run are
+    stored in the run. Stored trainings are not repeated.
 
     Examples:
         >>> result = nas.evaluate(["mha", "uniform"], tasks="tiny.yaml", seeds=2, backend="local")
@@ -60,18 +59,14 @@ def evaluate(
         'undecided'
 
     Args:
-        sources: the mechanisms; torch modules of yours, too.
-        tasks: names or paths of tasks; by default the task (of a gated task the scored one) and
-            data of the run of the first source that names a mechanism of a run, else vit-cifar10.
-        against: the reference; by default the first source. Differences are between trainings that
-            share their seed.
+        tasks: names or paths of tasks; by default the task and data of the run of the first source
+            that names a mechanism of a run, else vit-cifar10.
+        against: the reference; by default the first source.
         data: training data; with several tasks a mapping from a task's name or path.
         test: whether to evaluate on test sets instead of examples held out of training.
-        overrides, seeds, seed, rates, policy, record, runs, on_training, execution: see
-            ``nas.api.execution``.
+        Others: see ``nas.api.execution``.
 
     Raises:
-        ViolationError: a genome is not legal.
         ConfigError: a mechanism cannot be trained under any of the tasks.
     """
     check_count("seeds", seeds)
@@ -130,10 +125,10 @@ def _load_tasks(
     if task is not None and not overrides:
         loaded: list[Task] = [task.main]
     else:
-        named = {path: load_task(path).name for path in tasks or [DEFAULT_TASK]}
+        named = {path: load_task(path).main.name for path in tasks or [DEFAULT_TASK]}
         specs = data if isinstance(data, Mapping) else dict.fromkeys(named, data)
         loaded = [
-            load_task(path, data=specs.get(path, specs.get(name)), overrides=overrides)
+            load_task(path, data=specs.get(path, specs.get(name)), overrides=overrides).main
             for path, name in named.items()
         ]
         if unknown := specs.keys() - {*named, *named.values()}:
@@ -141,8 +136,6 @@ def _load_tasks(
     by_name = {task.name: task for task in loaded}
     if len(by_name) < len(tasks):
         raise ConfigError(f"tasks: found {', '.join(tasks)}; expected each once, by its own name.")
-    for task in loaded:
-        check_one_model(task)
     return by_name
 
 

@@ -22,11 +22,7 @@ from nas.tasks.images.data import cache_folder
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check of a subject, such as "GPU".
-
-    A subject is broken if a search, or the run, needs it and cannot use it; the text then says what
-    helps.
-    """
+    """The result of one check; ``found`` says what helps if what it is ``about`` is broken."""
 
     about: str
     found: str
@@ -34,11 +30,7 @@ class Finding:
 
 
 def examine(run: str | None = None, runs: Path = RUNS) -> list[Finding]:
-    """Return the findings about this machine and about a run; uses no network.
-
-    Raises:
-        RunError: there is no such run.
-    """
+    """Return the findings about this machine and about a run; uses no network."""
     versions = ", ".join(f"{name} {text}" for name, text in this_session("").versions.items())
     precision = "bfloat16" if multiplies_in_bfloat16() else "float32"
     findings = [
@@ -57,7 +49,6 @@ def examine(run: str | None = None, runs: Path = RUNS) -> list[Finding]:
 
 
 def _devices() -> Iterator[Finding]:
-    """Yield findings on the GPUs, and on the workers that a search would use by default."""
     import torch
 
     from nas.training.hardware import usable_gpus

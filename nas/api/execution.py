@@ -5,10 +5,13 @@ Args:
         "RUN/ID" names a genome of a run. Where mechanisms are trained or measured it may also be
         FILE.py:CLASS, a torch module of yours; its file is executed.
     against: the reference with which mechanisms are compared, in the same forms.
-    task: name or path of a task; by default that of the run of ``source``, or vit-cifar10.
+    task: name or path of a task; by default that of the run of ``source``, or vit-cifar10. Without
+        a search, mechanisms are trained under the scored task of a task with gates.
     data: training data, in the form that the task's family accepts; by default the task's own. For
         the task of a run, the new place of its data if they were moved; other data are refused.
     overrides: fields of the task to change, by name.
+    dim, heads: width of the model, in features of a token, and number of heads; by default those of
+        the task of the run of ``source``, or 64 and 4.
     seeds: number of trainings of each mechanism; all mechanisms share the seeds.
     seed: number from which the seeds of trainings derive.
     rates: whether to train each mechanism at each of the task's learning rates, and to compare
@@ -20,8 +23,7 @@ Args:
     runs: the folder of runs.
     listener: object that receives events, see ``nas.searching.listener``; by default a display in
         a terminal or a notebook, and none elsewhere.
-    track: "wandb", "mlflow" or "tensorboard", which receives numbers of each generation; see
-        ``nas.report.trackers``.
+    track: "wandb", "mlflow" or "tensorboard", which receives numbers of each generation.
     command: the command line, which the run records.
     on_training: function called with each finished training, the number of finished trainings, and
         the total.
@@ -30,6 +32,7 @@ Args:
 
 Raises:
     NasError: an argument cannot be used; the message names it and what was expected.
+    GenomeError, ViolationError: a genome does not exist at the sizes, or is not legal.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, TypedDict
 
-from nas.common.errors import ConfigError, ViolationError
+from nas.common.errors import ViolationError
 from nas.compiler import make_plan
 from nas.genome import Genome
 from nas.space import SearchSpace
@@ -69,15 +72,6 @@ def task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:
     return load_task(default.name, data=data or default.data, overrides=default.overrides)
 
 
-def check_one_model(task: Task) -> None:
-    """Raise ConfigError if a task is gated, that is, trains a model under each of several tasks."""
-    if task is not task.main:
-        raise ConfigError(
-            f"task {task.name!r} has gates; expected one without, such as its scored task "
-            f"{task.main.name!r}."
-        )
-
-
 def resolve_legal(
     sources: Iterable[str | Path | Genome], policy: str, runs: str | Path
 ) -> list[Source]:
@@ -93,7 +87,7 @@ def resolve_legal(
 def check_legal(source: Source, policy: Policy) -> None:
     """Raise ViolationError if a genome does not type-check or breaks a rule of the policy.
 
-    A genome of a run is only type-checked, since it obeys the rules of the run.
+    A genome of a run obeys the rules of the run.
     """
     make_plan(source.genome)
     violations = () if source.run is not None else validate(source.genome, policy)

@@ -14,7 +14,6 @@ from nas.api.execution import (
     DEFAULT_TASK,
     Executing,
     check_legal,
-    check_one_model,
 )
 from nas.common.errors import ConfigError
 from nas.common.objectives import MAX_COUNT
@@ -55,8 +54,8 @@ def explain(
 
     Three kinds of mechanisms are trained with the same fresh seeds: the mechanism, its variants
     with one edit each, and standard attention, also with about as many multiply-adds or parameters.
-    If the genome comes from a run, the run stores the trainings and the comparisons, and its report
-    shows them. Stored trainings are not repeated.
+    The run of a genome stores the trainings and the result, which its report shows. Stored
+    trainings are not repeated.
 
     Examples:
         >>> result = nas.explain("mha:window=4", task="tiny.yaml", seeds=2, backend="local")
@@ -64,20 +63,13 @@ def explain(
         True
 
     Args:
-        source: the genome.
         margin: smallest difference that counts, in the metric's unit; by default a hundredth of the
             distance from chance to the ideal.
         policy: rules that all mechanisms must obey; by default those of the genome's run.
-        task, data, seeds, seed, record, runs, on_training, execution: see ``nas.api.execution``.
-
-    Raises:
-        ViolationError: the mechanism is not legal.
+        Others: see ``nas.api.execution``.
     """
     if not 2 <= seeds <= MAX_COUNT:
-        raise ConfigError(
-            f"seeds: found {seeds}; expected a number from 2 to {MAX_COUNT:,}: one pair says "
-            "nothing of its spread."
-        )
+        raise ConfigError(f"seeds: found {seeds}; expected a number from 2 to {MAX_COUNT:,}.")
     options, resolved = Execution(**execution), resolve(source, Path(runs))
     model_task, loaded, rules, known = _read(resolved, task, data, policy)
     check_legal(resolved, rules)
@@ -154,12 +146,11 @@ def _read(
             rules = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
         if task is None:
             run_task = load_frozen_task(setup.task, data)
-    chosen = run_task or load_task(task or DEFAULT_TASK, data=data)
-    check_one_model(chosen)
-    if run_task and source.run is not None:
-        loaded = load_unchanged(source.run, setup.task, chosen)
-        return chosen.main, loaded, rules, setup.calibration
-    return chosen.main, chosen.load(), rules, {}
+    if run_task is None or source.run is None:
+        chosen = load_task(task or DEFAULT_TASK, data=data).main
+        return chosen, chosen.load(), rules, {}
+    loaded, chosen = load_unchanged(source.run, setup.task, run_task), run_task.main
+    return chosen, loaded if chosen is run_task else chosen.load(), rules, setup.calibration
 
 
 def _is_of_here(calibration: Mapping[str, Any], options: Execution) -> bool:

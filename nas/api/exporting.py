@@ -29,11 +29,10 @@ class ExportResult(Result):
     """A written export.
 
     Attributes:
-        difference: largest difference between the outputs of the file and of the compiled block for
-            random inputs, divided by the largest output if that is above 1. None for a format of a
-            plug-in whose outputs are not compared.
+        difference: see ``nas.exporting.formats.largest_difference``; None for a format of a plug-in
+            whose outputs are not compared.
         layer: index of the layer whose trained weights are written; None for initial weights.
-        weights: the file of trained weights beside ``path``; None if there is no such file.
+        weights: the file of trained weights beside ``path``, if there is one.
         remarks: sentences on head counts below one, for which one head is used.
     """
 
@@ -61,8 +60,7 @@ def export(
 
     ``.py`` is a readable file that needs torch only, whose class takes any sizes. ``.pt2`` is a
     program of torch.export and ``.onnx`` an ONNX graph, functions of the tokens and a padding mask.
-    Before the file is written, its outputs for random inputs and masks are compared with those of
-    the compiled block.
+    Before the file is written, its outputs are compared with those of the compiled block.
 
     Examples:
         >>> result = nas.export("mha", "mha.py", dim=32, heads=2)
@@ -70,25 +68,19 @@ def export(
         True
 
     Args:
-        source: a genome, see ``nas.api.execution``.
-        path: the file to write.
-        dim: model width, by default that of the run's task, or 64.
-        heads: number of heads, by default that of the run's task, or 4.
+        source, dim, heads: see ``nas.api.execution``.
         fast: in ``.py``, whether to write the form that trains fastest, not the most readable.
         weights: whether to write the weights that a run has trained: into the file, or for ``.py``
             into a safetensors file beside it. Otherwise weights are initial.
-        layer: index from 0 of the backbone layer whose weights are written; by default the first
-            layer with the mechanism.
+        layer: index of the backbone layer whose weights are written; by default the first with the
+            mechanism.
         causal: in ``.pt2`` and ``.onnx``, whether to hide later tokens; by default as in the run's
             task.
 
     Raises:
-        GenomeError, ViolationError: the mechanism does not exist at this size.
-        ConfigError: no format has the suffix.
-        ExportError: an option cannot be used, a package is missing, the mechanism
-            cannot be written in this format, or the outputs differ.
-        RunError: the run has no such weights, or their file does not have exactly the mechanism's
-            tensors.
+        ExportError: an option cannot be used, a package is missing, the mechanism cannot be written
+            in this format, or the outputs differ.
+        RunError: the run has no such weights, or their file has other tensors.
     """
     path = Path(path)
     export_format = EXPORTS[path.suffix.removeprefix(".")]
@@ -133,7 +125,6 @@ def export(
 def _trained(
     source: Source, model: ModelTask | None, dim: int, heads: int, layer: int | None
 ) -> tuple[int, dict[str, Tensor]]:
-    """Return the index and the trained weights of a layer, by default the first that has them."""
     if model is None or source.run is None or source.digest is None:
         raise ExportError(
             f"{source.text}: has no trained weights; expected a member of a run, such as "
@@ -160,7 +151,6 @@ def _trained(
 
 
 def _origin(source: Source) -> tuple[str, ...]:
-    """Return lines that state the source and, for a run's mechanism, the run and its objectives."""
     lines = [f"Source: {source.text}"]
     if source.run is None:
         return tuple(lines)

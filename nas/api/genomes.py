@@ -34,7 +34,7 @@ AnySource: TypeAlias = str | Path | Genome
 
 @dataclass(frozen=True)
 class ValidateResult(Result):
-    """Whether a genome with this digest type-checks and obeys the rules of a policy."""
+    """Whether a genome with this digest obeys the rules of a policy."""
 
     valid: bool
     digest: str
@@ -59,15 +59,9 @@ def cost(
         [('mha', 64), ('mha', 1024), ('sqa', 64), ('sqa', 1024)]
 
     Args:
-        sources: a source, or a sequence of them, see ``nas.api.execution``. If one is a torch
-            module of yours, its costs are measured, and the table has measured times of all.
-        dim: model width, in features of a token.
-        heads: number of heads of the backbone.
+        sources: see ``nas.api.execution``. If one is a torch module of yours, its costs are
+            measured, and the table has measured times of all.
         tokens: sequence length, or several lengths.
-
-    Raises:
-        GenomeError, ViolationError: a mechanism does not exist at these sizes.
-        NasError: a string names no genome or usable module.
     """
     items = [sources] if isinstance(sources, AnySource) else sources
     lengths = [tokens] if isinstance(tokens, int) else tokens
@@ -88,14 +82,9 @@ def show(
         '(softmax((Q·Kᵀ)/√d)·V)·W_O'
 
     Args:
-        source: a genome, see ``nas.api.execution``; of a run's, metrics and parents are shown too.
-        dim: model width; the width of the run's task by default, or 64.
-        heads: number of heads of the backbone; the heads of the run's task by default, or 4.
-        tokens: sequence length; the length of the run's task by default, or 65.
-
-    Raises:
-        ViolationError: the genome does not type-check.
-        NasError: the string names no genome, or its run cannot be read.
+        source, dim, heads: see ``nas.api.execution``; of a run's genome, metrics and parents are
+            shown too.
+        tokens: sequence length; by default that of the run's task, or 65.
     """
     return examine(resolve(source), dim, heads, tokens)
 
@@ -107,12 +96,7 @@ def validate(source: AnySource, *, policy: str = "score_normalize_aggregate") ->
         >>> nas.validate("mha").valid
         True
 
-    Args:
-        source: a genome, see ``nas.api.execution``.
-        policy: name or path of a policy, a file of rules on the paths of a genome's graph.
-
-    Raises:
-        GenomeError, ConfigError: the genome or the policy cannot be read.
+    ``policy`` is the name or path of a file of rules on the paths of a genome's graph.
     """
     loaded, genome = rules.load_policy(policy), resolve(source).genome
     violations = rules.validate(genome, loaded)
@@ -128,28 +112,15 @@ def build_attention(
         >>> nas.build_attention("mha", dim=64, heads=4)(torch.randn(2, 10, 64)).shape
         torch.Size([2, 10, 64])
 
-    Args:
-        source: a genome, see ``nas.api.execution``.
-        dim: model width, in features of a token.
-        heads: number of heads of the backbone.
-        qkv_bias: whether query, key and value projections have a bias.
-
-    Returns:
-        A module that maps (batch, tokens, dim) to the same shape. ``attn_mask`` is True where
-        attention is allowed. ``key_padding_mask`` is True at padding. ``is_causal`` hides later
-        tokens.
-
-    Raises:
-        GenomeError, ViolationError: the mechanism does not exist at these sizes.
+    The module maps (batch, tokens, dim) to the same shape. ``attn_mask`` is True where attention is
+    allowed. ``key_padding_mask`` is True at padding. ``is_causal`` hides later tokens. With
+    ``qkv_bias``, query, key and value projections have a bias.
     """
     return compiler.build_attention(load_genome(source), dim, heads, qkv_bias=qkv_bias)
 
 
 def list_objectives() -> dict[str, str]:
-    """Return a description of each objective that a search space may list, by name.
-
-    Other metrics of the space's task are allowed too.
-    """
+    """Return a description of each objective of all search spaces, by name."""
     quality = "the first metric of the task that is searched on; other metrics have their own names"
     return {QUALITY: quality} | {name: COSTS[name].about for name in COSTS.names()}
 
@@ -165,11 +136,7 @@ def list_primitives() -> dict[str, str]:
 
 
 def primitive(name: str) -> dict[str, str]:
-    """Return what ``nas primitives NAME`` prints about an operation.
-
-    Raises:
-        GenomeError: there is no such operation; the message names the most similar one.
-    """
+    """Return what ``nas primitives NAME`` prints about an operation."""
     entry = REGISTRY[name]
     return {
         "name": entry.name,
@@ -196,10 +163,7 @@ def list_tasks() -> dict[str, str]:
 
 
 def list_plugins() -> dict[str, Any]:
-    """Import all plug-ins of installed packages, and return them by group.
-
-    The ``fault`` of a broken plug-in says why it cannot be used.
-    """
+    """Import all plug-ins of installed packages, and return them by group."""
     from nas.exporting import EXPORTS
     from nas.searching.algorithm import ALGORITHMS
     from nas.tasks import TASKS

@@ -13,7 +13,6 @@ from nas.api.execution import (
     DEFAULT_POLICY,
     DEFAULT_TASK,
     Executing,
-    check_one_model,
     resolve_legal,
 )
 from nas.common.errors import ConfigError
@@ -51,15 +50,13 @@ def judge(
     """Train a mechanism and a reference in pairs until one is shown to be better.
 
     A pair is two trainings that share their seed. Each mechanism has seeds of its own, at which the
-    reference is trained again, so that no result depends on the luck of earlier trainings. An
-    e-value of each of the claims "better" and "worse" is computed for every number of pairs
-    (``nas.common.sequential``). The first that is large enough ends the training.
+    reference is trained again, so that no result depends on the luck of earlier trainings. The
+    first large e-value of a claim (``nas.common.sequential``) ends the training.
 
     The probability of a false claim is at most 5 %, for gains of any distribution. With a record,
     this is the probability of any false claim about the first 50 mechanisms that the record
-    compares with one reference under one task, so that many versions of a module can be judged one
-    after another, each chosen by the results of the earlier ones. An undecided judgement continues
-    from its record.
+    compares with one reference under one task, so that an edit of a module may be chosen by the
+    results of the earlier ones. An undecided judgement continues from its record.
 
     Examples:
         >>> result = nas.judge("uniform", task="tiny.yaml", pairs=2, backend="local")
@@ -67,16 +64,14 @@ def judge(
         ('undecided', 2)
 
     Args:
-        source: the mechanism, or a torch module of yours.
         claim: "typical": the module wins at more seeds than it loses; "mean": its mean gain is
             positive, rare failures included, which needs many more pairs.
         pairs: number of pairs after which the judgement ends undecided.
         minutes: time after which no further pairs begin.
         on_training: the total with which it is called is the largest possible one.
-        against, task, data, overrides, policy, record, runs, execution: see ``nas.api.execution``.
+        Others: see ``nas.api.execution``.
 
     Raises:
-        ViolationError: a genome is not legal.
         ConfigError: a module cannot be trained, or sees later tokens after a training; both
             mechanisms are the same; or the record has trainings of 50 other mechanisms.
     """
@@ -86,8 +81,7 @@ def judge(
     if not minutes > 0:
         raise ConfigError(f"minutes: found {minutes:g}; expected a positive number.")
     options = Execution(**execution)
-    loaded = load_task(task, data=data, overrides=overrides)
-    check_one_model(loaded)
+    loaded = load_task(task, data=data, overrides=overrides).main
     compared = reference, judged = resolve_legal((against, source), policy, runs)
     for each in compared:
         if reason := why_not(each.mechanism, loaded, options.time_limit):

@@ -37,11 +37,6 @@ class NotebookResult(SearchResult):
 
     __slots__ = ()
 
-    @classmethod
-    def of(cls, result: SearchResult) -> NotebookResult:
-        """Return a copy of a search's result that notebooks display."""
-        return cls(*(getattr(result, field.name) for field in fields(result)))
-
     def _repr_html_(self) -> str:
         from nas.report.page.rendering import render
 
@@ -85,13 +80,12 @@ def search(
 
     Args:
         space: name or path of a search space.
-        generations: number of generations, including the first.
         population: number of proposals in a generation.
         task: name or path of a task; by default that of the space, with its data.
         target: name or path of a longer task of the same family, whose front is searched; some of
             the mechanisms are trained under it. By default that of the space, which may have none.
-        algorithm: "surrogate", "nsga2", "random", "regularized-evolution", "local-search", or the
-            name of a plug-in's algorithm.
+        algorithm: "surrogate", "nsga2", "random", "regularized-evolution", "local-search", or that
+            of a plug-in.
         lag: if set, the proposal with number t uses the trainings up to number t - lag, so that no
             worker waits for the last training of a generation. By default 16 for "surrogate", or
             a generation if that is less; with others, proposals use whole generations.
@@ -102,10 +96,7 @@ def search(
             (1), such as ``{"quality": 0.7}``; the limit of a cost is a multiple of standard
             attention's cost, such as ``{"time_ms": 1.5}``.
         run: name of the run; by default date, space and seed.
-        data, seed, runs, listener, track, command, execution: see ``nas.api.execution``.
-
-    Raises:
-        NasError: an argument cannot be used.
+        Others: see ``nas.api.execution``.
     """
     chosen = load_space(space).asked(objectives, region)
     short, name = task_of(chosen, task, data), target or chosen.target
@@ -129,7 +120,7 @@ def search(
             command=command,
             listener=shown,
         )
-    return NotebookResult.of(result)
+    return _displayed(result)
 
 
 def resume(
@@ -154,7 +145,7 @@ def resume(
         generations: total number of generations; the run's number by default.
         retry_failed: whether to repeat all failed trainings. By default only trainings that failed
             because a worker was lost are repeated.
-        run, data, runs, listener, track, command, execution: see ``nas.api.execution``.
+        Others: see ``nas.api.execution``.
 
     Raises:
         RunError: there is no such run, another process writes it, or its data have changed.
@@ -169,7 +160,7 @@ def resume(
             listener=shown,
             command=command,
         )
-    return NotebookResult.of(result)
+    return _displayed(result)
 
 
 def confirm(
@@ -205,15 +196,13 @@ def confirm(
             Standard attention and ``uniform`` are always trained.
         long: name or path of another task of the same family and metric, under which the mechanisms
             are trained as well.
-        test: whether to train also for an evaluation on the test set, under ``long`` if given, else
-            under the run's task.
+        test: whether to train also for an evaluation on the test set, under ``long`` if given.
         against: the reference, by default standard attention.
-        run, seeds, data, rates, runs, on_training, execution: see ``nas.api.execution``.
+        Others: see ``nas.api.execution``.
 
     Raises:
         RunError: there is no such run, or it has no mechanism to confirm.
-        ConfigError: ``long`` is of another family or does not measure the run's metric, or
-            ``against`` cannot be trained under a task.
+        ConfigError: ``long`` is of another family or does not measure the run's metric.
     """
     options = Execution(**execution)
     with open_writer(find_run(run, Path(runs)), None) as writer:
@@ -237,6 +226,10 @@ def confirm(
                     result = training.repeat, training.evaluation
                     on_training(training_row(plan, stage, mechanism, *result), done, total)
         return make_confirmation(writer.run, plan)
+
+
+def _displayed(result: SearchResult) -> NotebookResult:
+    return NotebookResult(*(getattr(result, field.name) for field in fields(result)))
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 from nas.common.errors import NasError, NasWarning
 
 # Modules of commands, in the order of `nas --help`.
-COMMANDS: Final = ("search", "compare", "runs", "genomes", "lists", "environment")
+COMMANDS: Final = ("search", "compare", "runs", "genomes", "lists")
 INTERRUPTED: Final = 130  # 128 and the number of SIGINT
 # Errors of a stream that is full, broken or closed.
 _OUTPUT_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)

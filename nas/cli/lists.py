@@ -1,8 +1,9 @@
-"""``nas spaces``, ``tasks`` and ``primitives``: names with their descriptions, or one of them."""
+"""``nas spaces``, ``tasks``, ``primitives`` and ``doctor``: what this installation has."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -17,10 +18,7 @@ from nas.common.text import printable
 
 @app.command()
 def spaces(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="A space; default: all."),
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="A space; default: all.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """List the search spaces, or print the file of one."""
@@ -34,10 +32,7 @@ def spaces(
 
 @app.command()
 def tasks(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="A task; default: all."),
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="A task; default: all.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """List the built-in tasks, or print the file of one."""
@@ -71,6 +66,33 @@ def primitives(
     code = found.pop("code")
     _table({key: text for key, text in found.items() if text})
     tell(f"\n{code}")
+
+
+@app.command()
+def doctor(
+    run: Annotated[str | None, typer.Argument(help="Also check this run.")] = None,
+    as_json: options.AsJson = False,
+    runs: options.Runs = Path("runs"),
+) -> None:
+    """Look at this machine, and for faults of a run.
+
+    Looks at versions, devices, data, disk and plug-ins, without a network and without changes. Exit
+    status 1 if something is broken; the output then says what helps. `nas resume RUN` restores
+    derived files of a run.
+    """
+    from nas.api.doctor import examine
+    from nas.report.table import say
+
+    findings = examine(run, runs)
+    works = not any(finding.is_broken for finding in findings)
+    if as_json:
+        print_json({"works": works, "findings": [asdict(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            state = "broken: " if finding.is_broken else ""
+            say(output(), f"{finding.about}: {state}{finding.found}")
+    if not works:
+        raise typer.Exit(1)
 
 
 def _file(path: Path, as_json: bool) -> None:

@@ -24,13 +24,7 @@ PLAIN: Final = {Role.SCORE: ("scaled_dot_product",), Role.NORMALIZE: ("uniform",
 
 @dataclass(frozen=True)
 class Edit:
-    """One change of a genome.
-
-    Attributes:
-        removed: name of the removed part; empty if no part is removed.
-        added: name of the added part; empty if no part is added.
-        genome: the edited genome.
-    """
+    """An edited genome, with the names of the removed and the added part; one may be empty."""
 
     removed: str
     added: str
@@ -38,7 +32,7 @@ class Edit:
 
     @property
     def words(self) -> str:
-        """A phrase that names the removed and the added part."""
+        """A phrase that names the edit."""
         if self.removed and self.added:
             return f"{self.added} in place of {self.removed}"
         return f"without {self.removed}" if self.removed else f"with {self.added}"
@@ -75,7 +69,6 @@ def _bypassed(genome: Genome) -> Iterator[Edit]:
 
 
 def _plainer(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that simplify a score to the dot product, or a normaliser as in ``PLAIN``."""
     typing = infer(genome)
     for index, node in enumerate(genome.nodes):
         for op in PLAIN.get(typing.role(index), ()):
@@ -85,7 +78,6 @@ def _plainer(genome: Genome) -> Iterator[Edit]:
 
 
 def _reset(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that set one parameter of a node to its default."""
     for index, node in enumerate(genome.nodes):
         primitive, params = get(node.op), node.param_dict()
         for name in (name for name in params if name not in primitive.derived):
@@ -97,7 +89,6 @@ def _reset(genome: Genome) -> Iterator[Edit]:
 
 
 def _switched(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that switch one projection on or off."""
     for flag in FLAGS:
         is_on, part = getattr(genome.projections, flag), f"W_{flag[-1].upper()}"
         edited = _projecting(genome, **{flag: not is_on})
@@ -118,7 +109,6 @@ def _projected(genome: Genome) -> Iterator[Edit]:
 
 
 def _relabelled(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that reset one option of the projections, such as the number of key heads."""
     plain = Projections()
     for name in LABELS:
         now, default = getattr(genome.projections, name), getattr(plain, name)
@@ -128,7 +118,6 @@ def _relabelled(genome: Genome) -> Iterator[Edit]:
 
 
 def _opened(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that remove a window or global tokens, or use the genome in every layer."""
     visibility = genome.visibility
     if visibility.window is not None:
         edited = replace(genome, visibility=Visibility())
@@ -146,11 +135,7 @@ def _opened(genome: Genome) -> Iterator[Edit]:
 
 
 def _stream_inputs(genome: Genome) -> Iterator[tuple[int, int, str, str]]:
-    """Yield the operands that read a stream (q, k or v), and the streams that they usually read.
-
-    Yields:
-        Index of the node, index of the operand, the stream, and the usual stream of the operand.
-    """
+    """Yield node, operand and stream (q, k or v) of operands, and the stream they usually read."""
     typing = infer(genome)
     for index, node in enumerate(genome.nodes):
         ports = typing.signatures[index].inputs

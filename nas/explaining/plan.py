@@ -32,14 +32,10 @@ _LABELS: Final = ("q_heads", "kv_heads", "qk_dim")
 
 @dataclass(frozen=True)
 class Bounds:
-    """The path rules (policy) and the task that limit which genomes may be compared."""
+    """The policy and the task that limit which genomes may be compared."""
 
     policy: Policy
     task: ModelTask
-
-    def key(self, genome: Genome) -> str:
-        """Return the digest of a genome with all sizes set to those of the task."""
-        return self.task.resolve(genome).key
 
     def admitted(self, genome: Genome) -> ResolvedGenome | None:
         """Return a genome with the task's sizes, in normal form; None if it may not be trained."""
@@ -49,12 +45,9 @@ class Bounds:
         return None if validate(resolved.genome, self.policy) else resolved
 
     def distinct(self, edits: Iterable[Edit], known: Iterable[str]) -> Iterator[tuple[str, Edit]]:
-        """Yield the edits that lead to different legal mechanisms, each after its mechanism's key.
+        """Yield the edits that lead to different legal mechanisms, in normal form after their keys.
 
-        The genomes of the yielded edits are in normal form.
-
-        Args:
-            known: keys of mechanisms that are left out.
+        Mechanisms whose keys are ``known`` are left out.
         """
         keys = set(known)
         for edit in edits:
@@ -66,13 +59,9 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Change:
-    """A mechanism that is compared with the explained one.
+    """A mechanism in normal form that is compared with the explained one.
 
-    Attributes:
-        part: part of the explanation, "edits" or "controls".
-        words: description of the edit, or the name of the control.
-        key: key of the mechanism, see ``Proposal.key``.
-        genome: the mechanism in normal form.
+    ``words`` describe the edit or name the control; ``key``: see ``Proposal.key``.
     """
 
     part: Part
@@ -98,11 +87,7 @@ class Explanation:
 def plan_explanation(genome: Genome, bounds: Bounds, context: CostContext) -> Explanation:
     """Return the mechanisms to train and to compare in order to explain a legal mechanism.
 
-    Args:
-        context: sizes and options at which costs are computed, to select the controls.
-
-    Raises:
-        GenomeError: the mechanism cannot be built at the task's sizes.
+    Controls are selected by their costs in ``context``.
     """
     resolved = bounds.task.resolve(genome)
     genome, source = resolved.genome, resolved.key

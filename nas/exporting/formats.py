@@ -34,12 +34,10 @@ _SIZES: Final = ((3, 11), (1, 29))  # (batch, tokens); graphs are traced with ot
 class ExportRequest:
     """A mechanism with the sizes, options and weights of its export.
 
-    Attributes:
-        dim, heads: width and number of heads; in a Python file they are defaults of the class.
-        origin: lines that state where the mechanism was found, and how it was measured.
-        is_fast: whether a Python file contains the classes that training uses, which are longer.
-        is_causal: whether a graph hides later tokens.
-        weights: state dict of the block; None for initial weights.
+    ``origin`` are lines that state where the mechanism was found, and how it was measured. If
+    ``is_fast``, a Python file contains the classes that training uses, which are longer. A graph
+    hides later tokens if ``is_causal``. ``weights`` is a state dict of the block; None for initial
+    weights.
 
     Raises:
         ExportError: the mechanism sees later tokens, and ``is_causal`` is set.
@@ -63,7 +61,7 @@ class ExportRequest:
 
     @cached_property
     def plan(self) -> Plan:
-        """The list of the mechanism's primitive calls."""
+        """See ``nas.compiler.Plan``."""
         return make_plan(self.genome)
 
     def block(self) -> nn.Module:
@@ -80,11 +78,9 @@ class ExportRequest:
 class ExportFormat:
     """A format in which a mechanism can be exported.
 
-    Attributes:
-        content: returns the content of the file.
-        difference: compares the outputs of a written file with those of the compiled block, by
-            ``largest_difference``; None for a file without outputs.
-        is_graph: whether the file contains weights, and always or never hides later tokens.
+    ``content`` returns the content of the file, and ``difference`` the ``largest_difference`` of a
+    written file's outputs; None for a file without outputs. A file that ``is_graph`` contains
+    weights, and always or never hides later tokens.
     """
 
     content: Callable[[ExportRequest], str | bytes]
@@ -98,16 +94,12 @@ EXPORTS: Final[Registry[ExportFormat]] = Registry(
 
 
 def export_file(request: ExportRequest, path: Path) -> float | None:
-    """Write a mechanism as a file, after its outputs have been compared with the compiled block's.
-
-    Returns:
-        The largest difference of outputs; None for a format without outputs.
+    """Write a mechanism as a file, and return the largest difference of outputs, if it has outputs.
 
     Raises:
         ConfigError: no format has the path's suffix.
         ExportError: the mechanism cannot be written in the format, or the outputs differ by more
             than ``TOLERANCE``. No file is written.
-        RunError: the path cannot be written.
     """
     export_format, difference = EXPORTS[path.suffix.removeprefix(".")], None
     content = export_format.content(request)
@@ -135,11 +127,7 @@ def add_noise(block: nn.Module) -> None:
 
 
 def random_inputs(batch: int, tokens: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return random tokens, a random attention mask and a padding mask.
-
-    The padding is the last third of the first sequence, and the whole second sequence, whose
-    queries therefore see no keys.
-    """
+    """Return random tokens, attention mask and padding mask; the second sequence is all padding."""
     generator = torch.Generator().manual_seed(tokens)
     x = torch.randn(batch, tokens, dim, generator=generator)
     attn_mask = torch.rand(batch, 1, tokens, tokens, generator=generator) < 0.7
@@ -152,9 +140,7 @@ def random_inputs(batch: int, tokens: int, dim: int) -> tuple[Tensor, Tensor, Te
 def largest_difference(
     dim: int, exported: Callable[..., Tensor], expected: Callable[..., Tensor]
 ) -> float:
-    """Return the largest difference of two functions' outputs for random inputs and masks.
-
-    The difference of two outputs is max |y - y'| / max(1, max |y'|).
+    """Return the largest max |y - y'| / max(1, max |y'|) of outputs for random inputs and masks.
 
     Args:
         exported: a function of tokens, attention mask and padding mask, in float32.

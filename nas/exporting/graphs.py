@@ -48,11 +48,6 @@ class _Graph(nn.Module):
 
 
 def _traced(request: ExportRequest, *, fuse: bool = True) -> ExportedProgram:
-    """Return the program of torch.export for the class of an exported file.
-
-    Raises:
-        ExportError: torch.export cannot trace the class.
-    """
     weights = request.block().state_dict()
     scope: dict[str, Any] = {"__name__": "exported"}
     exec(file_source(class_sources(request, fuse=fuse)), scope)  # noqa: S102 - our own text
@@ -78,11 +73,7 @@ def _traced(request: ExportRequest, *, fuse: bool = True) -> ExportedProgram:
 
 
 def pt2(request: ExportRequest) -> bytes:
-    """Return the content of a file for ``torch.export.load``.
-
-    Raises:
-        ExportError: torch.export cannot trace the mechanism.
-    """
+    """Return the content of a file for ``torch.export.load``."""
     file = io.BytesIO()
     with warnings.catch_warnings(action="ignore"):
         torch.export.save(_traced(request), file, extra_files=_metadata(request))
@@ -90,17 +81,12 @@ def pt2(request: ExportRequest) -> bytes:
 
 
 def pt2_difference(request: ExportRequest, path: Path) -> float:
-    """Return the largest difference between a program's outputs and the compiled block's."""
+    """Return the ``largest_difference`` of a program."""
     return _difference(request, torch.export.load(path).module())
 
 
 def onnx(request: ExportRequest) -> bytes:
-    """Return the content of an ONNX file with the inputs x and key_padding_mask, and the output y.
-
-    Raises:
-        ExportError: packages are missing, torch.export cannot trace the mechanism, or ONNX lacks an
-            operation.
-    """
+    """Return the content of an ONNX file with inputs x and key_padding_mask, and output y."""
     if missing := [name for name in _PACKAGES if find_spec(name) is None]:
         raise ExportError(
             f"ONNX needs {', '.join(missing)}; expected `{install_command('export')}` before it."
@@ -132,7 +118,7 @@ def onnx(request: ExportRequest) -> bytes:
 
 
 def onnx_difference(request: ExportRequest, path: Path) -> float:
-    """Return the largest difference between an ONNX file's outputs and the compiled block's."""
+    """Return the ``largest_difference`` of an ONNX file."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

@@ -81,8 +81,6 @@ def python_file(request: ExportRequest) -> str:
     """Return the text of the file.
 
     Raises:
-        GenomeError: the mechanism cannot be built at this size.
-        ViolationError: the genome does not type-check.
         ExportError: the outputs of the mechanism are not finite, even with small weights.
     """
     sizes = {"dim": request.dim, "heads": request.heads}
@@ -119,9 +117,7 @@ def class_sources(request: ExportRequest, *, fuse: bool = True) -> list[str]:
     """Return the definitions of a file that imports only torch; the last is ``Attention``.
 
     The file of a hybrid defines ``StandardAttention``, of the layers without the mechanism, too.
-
-    Args:
-        fuse: whether torch's fused attention may be called; see ``nas.compiler.build_attention``.
+    With ``fuse``, torch's fused attention may be called.
     """
     classes = [
         write(
@@ -141,13 +137,11 @@ def class_sources(request: ExportRequest, *, fuse: bool = True) -> list[str]:
 
 
 def _genomes(request: ExportRequest) -> list[Genome]:
-    """Return the mechanism, and for a hybrid the attention of the other layers."""
     genome = request.genome
     return [genome] if genome.placement == ALL else [genome, genome.rest()]
 
 
 def _condition(placement: Placement) -> str:
-    """Return the expression that is true for a ``layer`` with the mechanism."""
     every, count, offset = placement.every, placement.count, placement.offset
     if every is None:
         return f"{offset} <= layer < {offset + count}" if offset else f"layer < {count}"
@@ -193,11 +187,7 @@ def _recorded_outputs(request: ExportRequest) -> tuple[float, list[float]]:
 
 
 def difference(request: ExportRequest, path: Path) -> float:
-    """Return the largest difference between a file's class and the compiled block, with all masks.
-
-    Raises:
-        ExportError: the file fails its own test.
-    """
+    """Return the ``largest_difference`` of a file's class, which also passes its own test."""
     block = request.block()
     add_noise(block)
     with torch.random.fork_rng(devices=[]):
@@ -219,9 +209,6 @@ def weights_file(genome: Genome, layer: int, weights: Mapping[str, Tensor]) -> b
     """Return the content of a safetensors file for ``Attention().load_state_dict``.
 
     Its metadata has one entry, ``nas``, since safetensors writes several in a random order.
-
-    Args:
-        layer: index of the layer whose weights they are.
     """
     about = {"digest": digest(genome), "layer": layer, "genome": genome.to_dict()}
     content: bytes = save(dict(weights), metadata={"nas": json.dumps(about)})
