@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import nas
+from nas.api import execution
 from nas.common.errors import ConfigError, NasError, ViolationError
 
 TINY = {
@@ -82,7 +83,8 @@ def test_results_are_json_and_tables_are_data_frames(results: dict[str, Any]) ->
 def test_docstrings_document_every_parameter(name: str) -> None:
     """The arguments that functions share are explained by ``nas.api.execution``."""
     function = getattr(nas, name)
-    entries = re.findall(r"^ {4}(\w+(?:,\s+\w+)*):\s", str(inspect.getdoc(function)), re.MULTILINE)
+    text = f"{inspect.getdoc(function)}\n{execution.__doc__}"
+    entries = re.findall(r"^ {4}(\w+(?:,\s+\w+)*):\s", text, re.MULTILINE)
     documented = {parameter for entry in entries for parameter in re.split(r",\s+", entry)}
     assert inspect.signature(function).parameters.keys() <= documented
 

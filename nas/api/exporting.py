@@ -68,7 +68,7 @@ def export(
         True
 
     Args:
-        source, dim, heads: see ``nas.api.execution``.
+        source, path, dim, heads: the file's path; for others see ``nas.api.execution``.
         fast: in ``.py``, whether to write the form that trains fastest, not the most readable.
         weights: whether to write the weights that a run has trained: into the file, or for ``.py``
             into a safetensors file beside it. Otherwise weights are initial.

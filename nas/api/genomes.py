@@ -113,8 +113,10 @@ def build_attention(
         torch.Size([2, 10, 64])
 
     The module maps (batch, tokens, dim) to the same shape. ``attn_mask`` is True where attention is
-    allowed. ``key_padding_mask`` is True at padding. ``is_causal`` hides later tokens. With
-    ``qkv_bias``, query, key and value projections have a bias.
+    allowed. ``key_padding_mask`` is True at padding. ``is_causal`` hides later tokens.
+
+    Args:
+        qkv_bias: whether query, key and value projections have a bias.
     """
     return compiler.build_attention(load_genome(source), dim, heads, qkv_bias=qkv_bias)
 

@@ -80,6 +80,7 @@ def search(
 
     Args:
         space: name or path of a search space.
+        generations: number of generations, including the first.
         population: number of proposals in a generation.
         task: name or path of a task; by default that of the space, with its data.
         target: name or path of a longer task of the same family, whose front is searched; some of
