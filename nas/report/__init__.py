@@ -4,9 +4,9 @@
     table.py          tables for terminals, CSV and HTML   history.py    data of one mechanism
     front_columns.py  columns of the table of a front      front.py      table of a front
     charts.py         charts of costs and comparisons      front_chart.py  chart of a front
-    graph.py          figure of a genome's graph           drawing.py    genome's graph as text
-    result.py         base classes of API results          units.py      formats of numbers
-    page/             HTML page that shows runs            trackers.py   wandb, MLflow, TensorBoard
+    graph.py          genome's graph as picture and text   units.py      formats of numbers
+    result.py         base class of API results            trackers.py   wandb, MLflow, TensorBoard
+    page/             HTML page that shows runs
 
 Each other module contains the result of one command, such as comparison.py for ``nas evaluate``.
 The package exports nothing, so that imports of run_view and front do not load torch.

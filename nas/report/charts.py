@@ -7,13 +7,14 @@ PDF. Marks differ in shape and lightness, so that charts are readable in greysca
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import LEVEL
 from nas.common.errors import RunError
+from nas.report.result import data_frame
 from nas.report.units import FRACTION, points_between
 from nas.store.files import write_file
 
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
     from nas.report.comparison import Comparison
     from nas.report.costs import CostTable
-
-    Point = tuple[float, float]
-    Rows = Sequence[Mapping[str, Any]]
 
 FORMATS: Final = (".png", ".svg", ".pdf")
 SCALE: Final = 2.0  # pixels of a PNG file for each pixel of the chart
@@ -134,7 +132,7 @@ def cost_chart(table: CostTable) -> altair.LayerChart:
     powers = [10.0**n for n in range(20) if y.low <= 10**n <= y.high]
     colours, strokes = alt.Scale(scheme="tableau10"), alt.Legend(symbolType="stroke")
     colour = alt.Color("mechanism:N", sort=order, title=None, scale=colours, legend=strokes)
-    lines = alt.Chart(chart_data(rows)).encode(
+    lines = alt.Chart(data_frame(rows)).encode(
         x=alt.X(
             "tokens:Q",
             scale=alt.Scale(type="log", base=2, nice=False),
@@ -177,47 +175,44 @@ def comparison_chart(result: Comparison) -> altair.HConcatChart:
     for part, metric in result.metrics.items():
         is_less = metric.direction == "min"
         scale = (100.0 if metric.unit == FRACTION else 1.0) * (-1 if is_less else 1)
-        rows: list[dict[str, Any]] = []
+        rows = []
         for name in names:
             cell = result.cells.get((part, name))
             lead = cell.difference if cell else None
-            if lead is None or lead.low is None or lead.high is None:
-                why = "not trained" if cell is None else "failed" if cell.failed else "one seed"
-                rows.append({"mechanism": name, "why": why})
-                continue
-            low, high = sorted((scale * lead.low, scale * lead.high))
-            shown = points_between(lead.mean, lead.low, lead.high, metric.unit)
-            rows.append(
-                {
-                    "mechanism": name,
-                    "lead": scale * lead.mean,
-                    "low": low,
-                    "high": high,
-                    "verdict": lead.verdict,
-                    "difference": shown,
-                }
-            )
+            if lead is not None and lead.low is not None and lead.high is not None:
+                ends = sorted((scale * lead.low, scale * lead.high))
+                shown = points_between(lead.mean, lead.low, lead.high, metric.unit)
+                rows.append(
+                    {
+                        "mechanism": name,
+                        "lead": scale * lead.mean,
+                        "low": ends[0],
+                        "high": ends[1],
+                        "verdict": lead.verdict,
+                        "difference": shown,
+                    }
+                )
         unit = f"points of {metric.name}" if metric.unit == FRACTION else metric.name
         title = f"{'lower ' if is_less else ''}{unit}".replace("_", " ")
-        y = alt.Y("mechanism:N", sort=names, title=None, axis=alt.Axis() if not panels else None)
+        # The scale has every mechanism: one with a failed training has an empty line.
+        y = alt.Y(
+            "mechanism:N",
+            scale=alt.Scale(domain=names),
+            title=None,
+            axis=alt.Axis() if not panels else None,
+        )
         colours = alt.Scale(domain=[*VERDICTS], range=[*VERDICTS.values()])
         colour = alt.Color("verdict:N", scale=colours, title=None)
-        base = alt.Chart(chart_data(rows)).encode(
+        base = alt.Chart(data_frame(rows)).encode(
             y=y, tooltip=["mechanism:N", "difference:N", "verdict:N"]
         )
-        measured = base.transform_filter("isValid(datum.lead)")
         panels.append(
             alt.layer(
-                alt.Chart(chart_data([{"zero": 0}])).mark_rule(color=DIM).encode(x="zero:Q"),
-                measured.mark_rule(strokeWidth=1.6).encode(
+                alt.Chart(data_frame([{"zero": 0}])).mark_rule(color=DIM).encode(x="zero:Q"),
+                base.mark_rule(strokeWidth=1.6).encode(
                     x=alt.X("low:Q", title=title), x2="high:Q", color=colour
                 ),
-                measured.mark_point(filled=True, size=60, opacity=1).encode(
-                    x="lead:Q", color=colour
-                ),
-                base.transform_filter("!isValid(datum.lead)")
-                .mark_text(color=DIM, fontSize=10)
-                .encode(x=alt.datum(0), text="why:N"),
+                base.mark_point(filled=True, size=60, opacity=1).encode(x="lead:Q", color=colour),
             ).properties(title=part, width=max(180, WIDTH // len(result.metrics)))
         )
     caption = (
@@ -225,13 +220,6 @@ def comparison_chart(result: Comparison) -> altair.HConcatChart:
         f"95 % interval · grey: p is {LEVEL} or more after Holm's correction"
     )
     return styled(alt.hconcat(*panels), f"Compared with {result.against}", caption)
-
-
-def chart_data(rows: Iterable[Mapping[str, Any]]) -> Any:
-    """Return rows as data of an altair chart, which altair copies only once."""
-    import pandas
-
-    return pandas.DataFrame([dict(row) for row in rows])
 
 
 def styled(chart: Any, title: str, caption: str) -> Any:

@@ -28,16 +28,13 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> Comparison:
     reference = plan.against or standard
     found: dict[str, dict[str, float | None]] = {}
     for mechanism in plan.trained.values():
-        if mechanism is plan.against:
-            continue
-        name, candidate = plan.metric.name, mechanism.candidate
-        found[shown_name(plan, mechanism)] = dict.fromkeys(("score", "estimate", "error", "p"))
-        if candidate is not None:
+        if mechanism is not plan.against:
+            name, candidate = plan.metric.name, mechanism.candidate
             found[shown_name(plan, mechanism)] = {
-                "score": candidate.scores.get(name),
-                "estimate": candidate.objectives.get(name),
-                "error": candidate.errors.get(name),
-                "p": candidate.p,
+                "score": candidate.scores.get(name) if candidate else None,
+                "estimate": candidate.objectives.get(name) if candidate else None,
+                "error": candidate.errors.get(name) if candidate else None,
+                "p": candidate.p if candidate else None,
             }
     return compare(
         trained,

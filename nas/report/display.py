@@ -39,9 +39,8 @@ PAUSE_SECONDS: Final = 2.0
 class Display(Listener):
     """Displays the progress of a search: on a terminal continuously, elsewhere by lines.
 
-    Attributes:
-        is_live: whether ``rich.live`` draws the display, from another thread.
-        view: the run after its last complete generation; None before the run exists.
+    ``is_live`` says whether ``rich.live`` draws the display, from another thread. ``view`` is the
+    run after its last complete generation; None before the run exists.
     """
 
     def __init__(self, console: Console) -> None:
@@ -97,17 +96,9 @@ class Display(Listener):
             shown = cost if title == "cheapest" else objectives[0]
             value, error = member.objectives[shown.name], member.errors.get(shown.name)
             facts.append(f"{title} {quantity(value, shown.unit, error)}")
-        return [
-            *facts,
-            *(
-                f"hypervolume {generation.hypervolume:.4f}"
-                for generation in self.view.generations[-1:]
-            ),
-            f"{counts.failed} failed",
-            *([f"{counts.stopped} stopped at a gate"] if counts.stopped else []),
-            f"{counts.repeated} repeated",
-            f"{counts.replayed} replayed",
-        ]
+        facts += [f"hypervolume {self.view.hypervolume:.4f}", f"{counts.failed} failed"]
+        facts += [f"{counts.stopped} stopped at a gate"] if counts.stopped else []
+        return [*facts, f"{counts.repeated} repeated", f"{counts.replayed} replayed"]
 
     def say_generation(self) -> None:
         """Print ``line``, unless the display is live."""

@@ -75,7 +75,11 @@ class Front(Result):
                     **entry,
                     **row,
                     "p_dominates": view.dominated_by(member),
-                    "confirmed": _confirmed(view, member),
+                    "confirmed": {
+                        part: cells[member.key].to_dict()
+                        for part, cells in view.fresh.items()
+                        if member.key in cells
+                    },
                 }
                 for entry, row, member in zip(answer["members"], rows, members, strict=True)
             ],
@@ -232,13 +236,6 @@ def tally(view: RunView) -> list[tuple[str, str]]:
         ("time", time),
         ("hypervolume", f"{view.hypervolume:.4f} (reference: {corner})"),
     ]
-
-
-def _confirmed(view: RunView, candidate: Candidate) -> dict[str, dict[str, Any]]:
-    """Return a mechanism's results in each part of the confirmation, as JSON objects."""
-    cells = view.confirmation(view.metric).cells if view.metric else {}
-    own = {title: cell for (title, key), cell in cells.items() if key == candidate.key}
-    return {title: cell.to_dict() for title, cell in own.items() if cell.mean is not None}
 
 
 def _notes(view: RunView, hidden: Collection[str] = ()) -> list[str]:

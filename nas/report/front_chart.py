@@ -23,9 +23,9 @@ from nas.report.charts import (
     PAPER,
     WIDTH,
     ChartScale,
-    chart_data,
     styled,
 )
+from nas.report.result import data_frame
 from nas.report.run_view import FRESH, RunView, task_and_data
 from nas.report.units import FRACTION, header, quantity
 from nas.store import Candidate
@@ -156,14 +156,14 @@ def front_chart(
         "series:N", scale=shapes, title=None, legend=alt.Legend(**(key.to_dict() | plain))
     )
 
-    points = alt.Chart(chart_data(rows)).encode(x=across, y=up)
-    bars = alt.Chart(chart_data([row for row in rows if row["low"] < row["high"]]))
+    points = alt.Chart(data_frame(rows)).encode(x=across, y=up)
+    bars = alt.Chart(data_frame([row for row in rows if row["low"] < row["high"]]))
     tooltip = [alt.Tooltip(f"{name}:N") for name in ("mechanism", "formula", "up", "across")]
     target = {"href": "link:N"} if link else {}
     layers = [
         *_limit_rules(axes, x, y),
         *(
-            alt.Chart(chart_data({"x": a, "y": b} for a, b in steps))
+            alt.Chart(data_frame({"x": a, "y": b} for a, b in steps))
             .mark_line(
                 interpolate="step-after", color=colours.get(view.name, BLUE), strokeWidth=1.5
             )
@@ -234,7 +234,7 @@ def _limit_rules(axes: FrontAxes, x: ChartScale, y: ChartScale) -> Iterator[Any]
             text = quantity(axes.up.corner, axes.up.unit)
             style = {"align": "right", "baseline": "bottom", "dy": -3}
             place = {"x": alt.value(x.length), "y": alt.Y("limit:Q")}
-        rule = alt.Chart(chart_data([{"limit": limit, "text": f"limit {text}"}]))
+        rule = alt.Chart(data_frame([{"limit": limit, "text": f"limit {text}"}]))
         yield rule.mark_rule(strokeDash=[4, 3], color=DIM).encode(**{axis: place[axis]})
         yield rule.mark_text(color=DIM, fontSize=11, **style).encode(**place, text="text:N")
 
@@ -290,7 +290,7 @@ def _labels(
         if place is not None:
             taken.append((*place, half))
             placed.append({**label, "dx": place[0] - at[0], "dy": place[1] - at[1]})
-    texts = alt.Chart(chart_data(placed)).encode(x="x:Q", y="y:Q", text="text:N")
+    texts = alt.Chart(data_frame(placed)).encode(x="x:Q", y="y:Q", text="text:N")
     style = {"fontSize": 11, "dx": alt.expr("datum.dx"), "dy": alt.expr("datum.dy")}
     yield texts.mark_text(stroke=PAPER, strokeWidth=3, strokeOpacity=0.85, **style)
     yield texts.mark_text(**style).encode(color=colour)

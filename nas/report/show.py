@@ -16,7 +16,7 @@ from nas.genome import ALL, Genome, Rest
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, names_of
 from nas.report.costs import Sizes
-from nas.report.drawing import drawing, drawing_table
+from nas.report.graph import drawing, drawing_table, graph_svg
 from nas.report.history import History, costs, facts, history_of, trainings_table
 from nas.report.result import Result
 from nas.report.run_view import STANDARD
@@ -73,7 +73,6 @@ class ShowResult(Result):
         return answer | (self.history.to_dict() if self.history else {})
 
     def _repr_html_(self) -> str:
-        from nas.report.graph import graph_svg
         from nas.report.page.rendering import render
 
         costs, cost = self.problem, self.costs

@@ -17,8 +17,9 @@ from nas.common.objectives import Objective, beyond_limits
 from nas.common.text import plural
 from nas.costs import cost_noun
 from nas.report.comparison import Difference
+from nas.report.front import tally
 from nas.report.run_view import FRESH, STANDARD, RunView, outside_text
-from nas.report.units import FRACTION, duration, multiple, percent, points, quantity
+from nas.report.units import FRACTION, multiple, points, quantity
 from nas.store import Candidate
 
 SEARCHED: Final = FRESH["search"]
@@ -170,15 +171,8 @@ def _counts(view: RunView, finds: list[Candidate]) -> str:
 
 def effort(view: RunView) -> str:
     """Return a sentence on the numbers of a run's proposals by outcome, and its duration."""
-    counts = view.counts
-    failed = f"{counts.failed} failed" if counts.failed else "none failed"
-    failed += f", {counts.stopped} stopped at a gate" if counts.stopped else ""
-    busy = f", workers busy {percent(view.busy)} %" if view.busy is not None else ""
-    return (
-        f"{plural(counts.proposed, 'proposal')}: {counts.evaluated:,} mechanisms trained "
-        f"({failed}), {counts.repeated} trained again, {counts.replayed} known already, "
-        f"{counts.rejected} not legal; {duration(view.wall_seconds)}, {view.core_time}{busy}."
-    )
+    *totals, _ = tally(view)
+    return f"The search {'; '.join(f'{name} {text}' for name, text in totals)}."
 
 
 def _cost_figures(view: RunView, candidate: Candidate) -> Iterator[Figure]:

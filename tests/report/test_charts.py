@@ -68,7 +68,7 @@ def test_comparison_points_to_the_right_where_a_mechanism_is_better() -> None:
     (up,) = {row["lead"] for row in rows if row.get("mechanism") == "up"}
     assert up == pytest.approx(0.4967, abs=1e-3)
     assert {row["verdict"] for row in rows if row.get("mechanism") == "up"} == {"better"}
-    assert {row.get("why") for row in rows if row.get("mechanism") == "like"} == {"failed"}
+    assert {row.get("mechanism") for row in rows} == {"up", None}  # one without failed trainings
 
 
 @pytest.mark.parametrize("suffix", [*BEGINNINGS])

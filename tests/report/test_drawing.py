@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
-from nas.report.drawing import drawing, drawing_table
+from nas.report.graph import drawing, drawing_table
 
 
 def text(genome: Genome) -> list[str]:

@@ -7,7 +7,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.common.errors import RunError
 from nas.common.text import plural
 from nas.report.explanation import ROWS, TITLES
 from nas.report.front_columns import front_columns
@@ -211,25 +210,11 @@ def _amount(value: float | None, unit: str, error: float | None = None) -> str:
 
 
 def explanations(views: Sequence[RunView]) -> list[dict[str, Any]]:
-    """Return the data of a section for each recorded explanation of the runs.
-
-    Raises:
-        RunError: a recorded explanation is damaged.
-    """
+    """Return the data of a section for each recorded explanation of the runs."""
     return [_explanation(view, answer) for view in views for answer in view.explained]
 
 
 def _explanation(view: RunView, answer: Answer) -> dict[str, Any]:
-    try:
-        return _explained(view, answer)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise RunError(
-            f"run {view.label}: its record holds an answer of `nas explain` that cannot be "
-            "read; run the command again."
-        ) from error
-
-
-def _explained(view: RunView, answer: Answer) -> dict[str, Any]:
     digest, metric = answer["id"], answer["metric"]
     unit, words = metric["unit"], metric["name"].replace("_", " ")
     candidate = view.by_digest.get(digest)
