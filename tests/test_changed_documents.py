@@ -14,7 +14,7 @@ from nas.common.errors import NasError
 from nas.genome import Genome
 from nas.genome.mechanisms import mechanism
 from nas.space import SearchSpace
-from nas.space.rules import PolicyFile, compile_policy
+from nas.space.rules import Policy
 from nas.tasks import load_task, parse_task
 
 VALUES = (
@@ -29,7 +29,7 @@ READERS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     ),
     "policy": (
         lambda: read_document(find_named("two_stage", "validators")),
-        lambda data: compile_policy(parse_model(data, PolicyFile, "a policy"), "a policy"),
+        lambda data: parse_model(data, Policy, "a policy"),
     ),
     "task": (
         lambda: load_task("bytes-and-recall").to_dict(),

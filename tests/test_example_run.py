@@ -12,7 +12,7 @@ import torch
 
 import nas
 from nas.space import SearchSpace
-from nas.space.rules import PolicyFile, compile_policy, validate
+from nas.space.rules import Policy, validate
 from nas.store import open_run
 from nas.store.frozen import from_text, load_frozen_task
 
@@ -37,7 +37,7 @@ def test_trainings_are_legal_new_and_successful(run: Run) -> None:
     """Every training was of a legal, new mechanism of the space, and succeeded."""
     setup = run.setup
     task = load_frozen_task(setup.task)
-    policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
+    policy = from_text(setup.policy, Policy)
     space = from_text(setup.space, SearchSpace)
     trained = [p for p in run.proposals() if p.is_new]
     keys = [task.resolve(p.genome).key for p in trained]

@@ -22,7 +22,7 @@ from nas.costs import CostContext, costs_of
 from nas.evaluation.trial import Budget, Evaluation
 from nas.genome import Genome
 from nas.space import SearchSpace
-from nas.space.rules import Policy, PolicyFile, compile_policy
+from nas.space.rules import Policy
 from nas.store import Document
 from nas.store.files import write_file
 from nas.store.frozen import from_text
@@ -78,8 +78,7 @@ class Table:
 
     def load_space(self) -> tuple[SearchSpace, Policy]:
         """Return the space and its policy."""
-        policy = compile_policy(from_text(self.policy, PolicyFile), self.policy.name)
-        return from_text(self.space, SearchSpace), policy
+        return from_text(self.space, SearchSpace), from_text(self.policy, Policy)
 
     def cost(self, key: str, name: str) -> float:
         """Return a cost of a mechanism at the sizes of the task."""

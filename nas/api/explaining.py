@@ -25,7 +25,7 @@ from nas.explaining import Bounds, plan_explanation
 from nas.genome import Genome
 from nas.report.comparison import TrainingRow
 from nas.report.explanation import ExplainResult, make_explanation
-from nas.space.rules import Policy, PolicyFile, compile_policy, load_policy
+from nas.space.rules import Policy, load_policy
 from nas.store import RUNS, open_run
 from nas.store.appending import RunRecord
 from nas.store.frozen import from_text, load_frozen_task, load_unchanged
@@ -143,7 +143,7 @@ def _read(
         with open_run(source.run) as run:
             setup = run.setup
         if policy is None:
-            rules = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
+            rules = from_text(setup.policy, Policy)
         if task is None:
             run_task = load_frozen_task(setup.task, data)
     if run_task is None or source.run is None:

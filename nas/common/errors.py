@@ -35,10 +35,6 @@ class SpaceError(ConfigError):
     """A search space contradicts itself, the rules for its genomes, or the primitives."""
 
 
-class PolicyError(ConfigError):
-    """A file of rules for genomes (a policy of the validator) is not valid."""
-
-
 class TaskError(ConfigError):
     """A task is unknown or cannot be trained as written."""
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from nas.common.errors import GenomeError
 from nas.compiler.text import LINE
 from nas.genome.primitives.base import CLASS_FLAGS
-from nas.genome.primitives.shapes import PLAIN
+from nas.genome.primitives.tensors import PLAIN
 
 _SHAPED: Final = re.compile(r'\b(?:Float|Bool|Int|Shaped)\[Tensor, "[^"]*"\]')
 _NAMED: Final = re.compile(

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nas.genome.primitives.shapes import Mask
+from nas.genome.primitives.tensors import Mask
 
 
 def visible_keys(

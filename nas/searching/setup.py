@@ -32,7 +32,7 @@ from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
 from nas.searching.target_archive import TargetArchive
 from nas.space import SearchSpace
-from nas.space.rules import PolicyFile, compile_policy, load_policy
+from nas.space.rules import Policy, load_policy
 from nas.space.space import seeds
 from nas.space.vary import Variation
 from nas.store import RunSetup
@@ -296,7 +296,7 @@ def make_proposer(
         work_ratio: work of a target training relative to a short training.
     """
     space = from_text(setup.space, SearchSpace)
-    policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
+    policy = from_text(setup.policy, Policy)
     config, objectives = setup.config, setup.objectives
     costs = [objective.name for objective in objectives if not objective.is_metric]
     # Several trainings of each mechanism show the seed noise without re-evaluations.

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, TypeVar, cast, get_type_hints
 from pydantic import ConfigDict, Field, GetPydanticSchema, StrictInt, field_validator
 from typing_extensions import TypedDict
 
-from nas.common.config import Frozen, Name, describe, find_named, parse_model, read_model
+from nas.common.config import Frozen, Name, find_named, parse_model, read_model
 from nas.common.errors import GenomeError, SpaceError
 from nas.genome import (
     ALL,
@@ -75,14 +75,13 @@ class SearchSpace(Frozen):
 
     Attributes:
         policy: name or path of the path rules that genomes must obey.
-        primitives: choices of the parameters of each primitive; a missing parameter has its
-            default.
+        primitives: choices of each primitive's parameters; a missing one has its default.
         causal: whether to exclude primitives with which a token sees later tokens.
         context: number of cached tokens for which decoding costs are computed.
         mechanisms: named mechanisms with which a search starts.
-        region: limits of a mechanism in a front, by objective: for a metric a share of the way from
-            the plain mean of all tokens (0) to standard attention (1), for a cost a multiple of
-            standard attention's.
+        region: limits of a mechanism in a front, by objective: for a metric a share of the way
+            from the plain mean of all tokens (0) to standard attention (1), for a cost a multiple
+            of standard attention's.
         target: name or path of a longer task, whose front a search is for; by default ``task``.
     """
 
@@ -112,14 +111,8 @@ class SearchSpace(Frozen):
     @classmethod
     def _combine_patterns(cls, value: Any) -> Any:
         """Turn a mapping of the fields' choices into the list of all placements that exist."""
-        if isinstance(value, str):
-            raise ValueError(
-                f"found {describe(value)}; expected a list of placements, or a mapping"
-            )
         if not isinstance(value, dict):
             return value
-        if empty := [field for field, choices in value.items() if choices == []]:
-            raise ValueError(f"{empty[0]}: found list []; expected at least one value")
         lists = [v if isinstance(v, list) else [v] for v in value.values()]
         patterns = [dict(zip(value, values, strict=True)) for values in product(*lists)]
         if not (fitting := [pattern for pattern in patterns if _fits(pattern)]):
@@ -220,10 +213,7 @@ class SearchSpace(Frozen):
         return None
 
     def allows(self, op: str, params: Mapping[str, ParamValue]) -> bool:
-        """Return whether parameters go together and, in a causal space, hide later tokens.
-
-        Whether the space lists the values is not checked.
-        """
+        """Return whether parameters go together and, in a causal space, hide later tokens."""
         primitive, full = get(op), get(op).full(params)
         try:
             primitive.check(full)

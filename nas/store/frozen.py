@@ -21,7 +21,7 @@ def frozen_space(space: SearchSpace) -> tuple[Document, Document]:
     """Return the texts of a space and of its policy, with default values, which may change."""
     policy = load_policy(space.policy)
     space_text, policy_text = (
-        dump_yaml(model.model_dump(mode="json", by_alias=True)) for model in (space, policy.file)
+        dump_yaml(model.model_dump(mode="json", by_alias=True)) for model in (space, policy)
     )
     return Document.of(space.name, space_text), Document.of(policy.name, policy_text)
 

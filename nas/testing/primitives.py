@@ -136,7 +136,7 @@ def _advice(case: Case) -> str:
     has_scores = any(port.kind.is_paired for port in case.signature.inputs)
     helper = "hide(scores, mask)" if has_scores else "drop_padding(tokens, mask)"
     change = "" if "mask" in case.primitive.extras else "give forward an argument mask=None, and "
-    return f"to hide keys, {change}call {helper} of nas.genome.primitives.masks"
+    return f"to hide keys, {change}call {helper} of nas.genome.primitives.tensors"
 
 
 def _influence(

@@ -15,7 +15,7 @@ from nas.common.errors import GenomeError
 from nas.genome import ModelSizes
 from nas.genome.primitives import Role
 from nas.genome.primitives.base import REGISTRY, primitive
-from nas.genome.primitives.masks import drop_padding
+from nas.genome.primitives.tensors import drop_padding
 from nas.testing import check_mechanism, check_primitive
 from nas.testing.promises import keep
 from nas.testing.tasks import MODEL_PROMISES, loads_the_same_data

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from nas.genome.primitives.base import Role, primitive
-from nas.genome.primitives.masks import drop_padding
-from nas.genome.primitives.shapes import Mask, Tokens
+from nas.genome.primitives.tensors import Mask, Tokens, drop_padding
 
 
 @primitive(

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from nas.genome.primitives.base import Role, primitive
-from nas.genome.primitives.shapes import Tokens
+from nas.genome.primitives.tensors import Tokens
 
 
 @primitive(

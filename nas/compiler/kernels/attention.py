@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.compiler.kernels.normalisers import fast_softmax
-from nas.genome.primitives.shapes import Key, Mask, Query, Sums, Tokens, Values
+from nas.genome.primitives.tensors import Key, Mask, Query, Sums, Tokens, Values
 
 
 def split_heads(x: Float[Tensor, "b n hw"], heads: int) -> Tokens:

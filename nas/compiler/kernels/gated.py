@@ -22,10 +22,17 @@ from nas.compiler.kernels import faster, is_traced
 from nas.compiler.kernels.attention import fused_attention, is_in_16_bits, past_keys
 from nas.compiler.kernels.linear import kept_tokens
 from nas.compiler.kernels.normalisers import fast_softmax
-from nas.genome.primitives.delta import Delta, without_erased
-from nas.genome.primitives.gated import decayed_products, log_decay
-from nas.genome.primitives.masks import count_visible
-from nas.genome.primitives.shapes import Gates, Key, Mask, Query, Sums, Tokens, Values
+from nas.genome.primitives.gated import Delta, decayed_products, log_decay, without_erased
+from nas.genome.primitives.tensors import (
+    Gates,
+    Key,
+    Mask,
+    Query,
+    Sums,
+    Tokens,
+    Values,
+    count_visible,
+)
 
 CHUNK: Final = 64
 PAIRED_TOKENS: Final = 8  # tokens of a chunk whose pairs are computed feature by feature

@@ -9,8 +9,7 @@ from torch.nn import functional as F
 
 from nas.compiler.kernels import is_traced
 from nas.compiler.kernels.attention import past_keys, repeat_heads
-from nas.genome.primitives.masks import count_visible
-from nas.genome.primitives.shapes import Mask, Query, Sums, Tokens, Values
+from nas.genome.primitives.tensors import Mask, Query, Sums, Tokens, Values, count_visible
 
 
 def visible_mean(values: Values, mask: Mask, is_causal: bool = False) -> Sums:

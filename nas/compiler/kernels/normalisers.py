@@ -18,9 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.compiler.kernels import faster, is_traced, pieces
-from nas.genome.primitives.masks import hide
 from nas.genome.primitives.normalisers import Softmax, masked_softmax
-from nas.genome.primitives.shapes import Mask, Scores
 from nas.genome.primitives.sparse import (
     Entmax15,
     Sparsemax,
@@ -28,6 +26,7 @@ from nas.genome.primitives.sparse import (
     TopkSoftmax,
     threshold_weights,
 )
+from nas.genome.primitives.tensors import Mask, Scores, hide
 
 
 def add_mask(scores: Scores, mask: Bool[Tensor, "..."]) -> Scores:

@@ -24,7 +24,7 @@ from nas.genome.primitives.neural_scores import (
     sum_units,
 )
 from nas.genome.primitives.qana import Qana
-from nas.genome.primitives.shapes import Key, Query, Scores
+from nas.genome.primitives.tensors import Key, Query, Scores
 
 _ATEN: Final = torch.ops.aten
 # By activation: an operation that writes it, and one that writes its derivative times a gradient.

@@ -324,7 +324,7 @@ def primitive(
         if Role.NORMALIZE in roles and "mask" not in made.extras:
             raise GenomeError(
                 f"{name}: forward of a normaliser has no argument mask; expected mask=None, and "
-                "weights of zero at hidden keys (nas.genome.primitives.masks.hide)"
+                "weights of zero at hidden keys (nas.genome.primitives.tensors.hide)"
             )
         REGISTRY.register(name, module.__module__)(made)
         return module

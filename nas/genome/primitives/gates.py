@@ -17,11 +17,11 @@ from torch.nn import functional as F
 from nas.genome import LABELS
 from nas.genome.primitives.base import Role, always, primitive
 from nas.genome.primitives.domains import Choice, Integer
-from nas.genome.primitives.masks import drop_padding
-from nas.genome.primitives.shapes import (
+from nas.genome.primitives.tensors import (
     Gates,
     Mask,
     Tokens,
+    drop_padding,
 )
 
 _LEAST_HEADS = Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from nas.genome.primitives.base import pair_score
 from nas.genome.primitives.domains import Choice, Integer
-from nas.genome.primitives.shapes import Key, Query, Scores
+from nas.genome.primitives.tensors import Key, Query, Scores
 
 ACTIVATION: Final = Choice(default="gelu", values=("gelu", "relu", "silu", "tanh"))
 REDUCED_DIM: Final = Integer(default=None, low=2, high=4096, nullable=True)

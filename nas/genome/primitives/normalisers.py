@@ -13,9 +13,8 @@ from torch.nn import functional as F
 from nas.genome import LABELS
 from nas.genome.primitives.base import Role, always, normaliser, primitive
 from nas.genome.primitives.domains import Choice, Flag
-from nas.genome.primitives.masks import count_visible, hide
-from nas.genome.primitives.shapes import Mask, Scores
 from nas.genome.primitives.signs import rectified
+from nas.genome.primitives.tensors import Mask, Scores, count_visible, hide
 
 
 def masked_softmax(scores: Scores, mask: Mask, filtered: bool) -> Scores:

@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from nas.genome import key_width
 from nas.genome.primitives.base import Params, Role, Sizes, always, token_map
 from nas.genome.primitives.domains import Choice, Flag, Integer, Real
-from nas.genome.primitives.masks import drop_padding
-from nas.genome.primitives.shapes import Mask, Tokens
+from nas.genome.primitives.tensors import Mask, Tokens, drop_padding
 
 
 def rotate(

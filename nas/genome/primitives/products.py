@@ -9,9 +9,17 @@ from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, always, pair_score, primitive
 from nas.genome.primitives.domains import Choice
-from nas.genome.primitives.masks import drop_padding
-from nas.genome.primitives.shapes import Key, Mask, Query, Scores, Sums, Tokens, Values
 from nas.genome.primitives.signs import Sign, non_negative, sign_of_product
+from nas.genome.primitives.tensors import (
+    Key,
+    Mask,
+    Query,
+    Scores,
+    Sums,
+    Tokens,
+    Values,
+    drop_padding,
+)
 
 
 @pair_score(

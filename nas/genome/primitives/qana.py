@@ -20,7 +20,7 @@ from nas.genome.primitives.base import Params, pair_score
 from nas.genome.primitives.domains import Choice, Flag, Integer
 from nas.genome.primitives.neural_scores import ACTIVATION
 from nas.genome.primitives.positions import rotate
-from nas.genome.primitives.shapes import Key, Query, Scores
+from nas.genome.primitives.tensors import Key, Query, Scores
 
 
 def _check(params: Params) -> str | None:

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from nas.genome.primitives.base import normaliser, score_change
 from nas.genome.primitives.domains import Integer
-from nas.genome.primitives.masks import below_top, hide
 from nas.genome.primitives.normalisers import masked_softmax
-from nas.genome.primitives.shapes import Mask, Scores
 from nas.genome.primitives.signs import lowered
+from nas.genome.primitives.tensors import Mask, Scores, below_top, hide
 
 
 def threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:

@@ -13,7 +13,6 @@ from nas.genome import LABELS
 from nas.genome.primitives.base import Role, always, primitive, token_map
 from nas.genome.primitives.domains import Choice, Flag, Integer
 from nas.genome.primitives.products import unit_length
-from nas.genome.primitives.shapes import Tokens
 from nas.genome.primitives.signs import (
     common_sign,
     keeps_zero,
@@ -21,6 +20,7 @@ from nas.genome.primitives.signs import (
     rectified,
     sign_of_product,
 )
+from nas.genome.primitives.tensors import Tokens
 
 
 @token_map(

@@ -14,25 +14,22 @@ expression ``match`` (see ``nas.space.rules.automaton``), ``some`` if at least o
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
 from typing import Annotated, Final
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from nas.common.config import Frozen, Name, describe, find_named, near, read_model, shortened
-from nas.common.errors import PolicyError
 from nas.genome import STREAMS, Ref
 from nas.genome.primitives import Role, Signature, get, names
 from nas.space.rules.automaton import Automaton, Symbol, compile_pattern
 
 FOLDER: Final = "validators"
+SOURCES: Final = ("input", *(f"input.{stream}" for stream in STREAMS))
 
 
-class RuleFile(Frozen):
-    """A path rule as written in a policy file; the module docstring defines the keys."""
+class Rule(Frozen):
+    """A path rule; the docstring of the module defines the keys."""
 
     name: Name
     to: str
@@ -46,56 +43,36 @@ class RuleFile(Frozen):
         """The stream at which the rule's paths start, such as "input.v"; "input" for any."""
         return self.from_ or self.some or self.none or ""
 
-    @model_validator(mode="after")
-    def _is_complete(self) -> RuleFile:
-        if (self.from_, self.some, self.none).count(None) != 2:
-            raise ValueError(f"rule {self.name!r} needs exactly one of 'from', 'some', 'none'")
-        if self.from_ is not None and self.match is None:
-            raise ValueError(f"rule {self.name!r} has 'from' and so needs 'match'")
-        return self
-
-
-class PolicyFile(Frozen):
-    """A policy as written in a file.
-
-    ``types`` is whether genomes must type-check, ``arity`` the required number of operands of roles
-    or primitives.
-    """
-
-    name: Name
-    about: str = ""
-    types: bool = True
-    arity: dict[str, Annotated[int, Field(ge=0)]] = {}
-    rules: tuple[RuleFile, ...] = Field(max_length=64)
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A path rule whose expression has been compiled to an automaton.
-
-    The paths end at the operand ``port`` of nodes with the primitive or role ``word``; both are
-    None if the paths end at the output.
-    """
-
-    file: RuleFile
-    word: str | None
-    port: str | None
-    automaton: Automaton
-
     @property
     def is_some(self) -> bool:
         """Whether one path suffices; else the rule is about all paths."""
-        return self.file.some is not None
+        return self.some is not None
 
     @property
+    def word(self) -> str | None:
+        """The primitive or role at whose operand ``port`` the paths end; None for the output."""
+        return None if self.to == "output" else self.to.partition(".")[0]
+
+    @property
+    def port(self) -> str:
+        """The name of the operand at which the paths end."""
+        return self.to.partition(".")[2]
+
+    @cached_property
+    def automaton(self) -> Automaton:
+        """The automaton of ``match``."""
+        symbols = sorted({Symbol(n, s.role.value) for n in names() for s in get(n).signatures})
+        return compile_pattern(".*" if self.match is None else self.match, symbols, _words())
+
+    @cached_property
     def wanted(self) -> int:
         """The bit mask of the automaton states in which paths must end, all or one of them."""
         accepting = self.automaton.accepting
-        return accepting if self.file.none is None else self.automaton.all_states & ~accepting
+        return accepting if self.none is None else self.automaton.all_states & ~accepting
 
     def starts(self, ref: Ref | None) -> bool:
         """Return whether the rule's paths start at a stream, or (None) at a node without inputs."""
-        return self.file.source in ("input", f"input.{ref}")
+        return self.source in ("input", f"input.{ref}")
 
     def slot(self, symbol: Symbol, signature: Signature) -> int | None:
         """Return the index of the operand of a node at which this rule's paths end, if any."""
@@ -104,84 +81,69 @@ class Rule:
         ports = [port.name for port in signature.inputs]
         return ports.index(self.port) if self.port in ports else None
 
+    @model_validator(mode="after")
+    def _is_valid(self) -> Rule:
+        where = f"rule {self.name!r}"
+        if (self.from_, self.some, self.none).count(None) != 2:
+            raise ValueError(f"{where} needs exactly one of 'from', 'some', 'none'")
+        if self.from_ is not None and self.match is None:
+            raise ValueError(f"{where} has 'from' and so needs 'match'")
+        if self.source not in SOURCES:
+            raise ValueError(
+                f"{where}: the source is {describe(self.source)}; expected one of "
+                f"{', '.join(SOURCES)}"
+            )
+        if self.word is not None:
+            pairs = ((name, signature) for name in names() for signature in get(name).signatures)
+            places = {
+                f"{word}.{port.name}"
+                for name, signature in pairs
+                for word in (name, signature.role.value)
+                for port in signature.inputs
+            }
+            if self.to not in places:
+                raise ValueError(
+                    f"{where}: there is no place {shortened(self.to)!r}{near(self.to, places)}; "
+                    "expected output, or a role or primitive and its port, such as aggregate.values"
+                )
+        try:
+            assert self.automaton
+        except ValueError as error:
+            raise ValueError(f"{where}, match {shortened(self.match or '')!r}: {error}") from None
+        return self
 
-@dataclass(frozen=True)
-class Policy:
-    """A policy's file, and its rules compiled to automata."""
 
-    file: PolicyFile
-    rules: tuple[Rule, ...]
+class Policy(Frozen):
+    """A policy: rules for genomes.
 
-    @property
-    def name(self) -> str:
-        """The policy's name."""
-        return self.file.name
+    ``types`` is whether genomes must type-check, ``arity`` the number of operands of roles or
+    primitives.
+    """
+
+    name: Name
+    about: str = ""
+    types: bool = True
+    arity: dict[str, Annotated[int, Field(ge=0)]] = {}
+    rules: tuple[Rule, ...] = Field(max_length=64)
+
+    @field_validator("arity")
+    @classmethod
+    def _has_known_words(cls, value: dict[str, int]) -> dict[str, int]:
+        for word in value:
+            if word not in _words():
+                hint = near(word, _words())
+                raise ValueError(f"{shortened(word)!r} is neither a role nor a primitive{hint}")
+        return value
 
 
 def load_policy(name_or_path: str) -> Policy:
     """Return the policy of a name or file.
 
     Raises:
-        ConfigError: the file cannot be read, or (PolicyError) a rule is malformed.
+        ConfigError: the file cannot be read, or a rule is malformed.
     """
-    path = find_named(name_or_path, FOLDER)
-    return compile_policy(read_model(path, PolicyFile), path)
-
-
-def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
-    """Compile the rules of a policy.
-
-    Raises:
-        PolicyError: a rule is malformed; the message names ``path`` and the rule.
-    """
-    for name, count in Counter(rule.name for rule in file.rules).items():
-        if count > 1:
-            raise PolicyError(f"{path}: two rules are named {name!r}.")
-    for word in file.arity:
-        if word not in _words():
-            raise PolicyError(
-                f"{path}, arity: {shortened(word)!r} is neither a role nor a primitive"
-                f"{near(word, _words())}."
-            )
-    symbols = sorted({Symbol(n, s.role.value) for n in names() for s in get(n).signatures})
-    rules = (_compile(rule, f"{path}, rule {rule.name!r}", symbols) for rule in file.rules)
-    return Policy(file, tuple(rules))
+    return read_model(find_named(name_or_path, FOLDER), Policy)
 
 
 def _words() -> frozenset[str]:
     return frozenset(names()) | {role.value for role in Role}
-
-
-def _compile(rule: RuleFile, where: str, symbols: Sequence[Symbol]) -> Rule:
-    sources = ("input", *(f"input.{stream}" for stream in STREAMS))
-    if rule.source not in sources:
-        raise PolicyError(
-            f"{where}: the source is {describe(rule.source)}; expected one of {', '.join(sources)}."
-        )
-    word, port = _place(rule.to, where)
-    match = ".*" if rule.match is None else rule.match
-    try:
-        automaton = compile_pattern(match, symbols, _words())
-    except ValueError as error:
-        raise PolicyError(f"{where}, match {shortened(match)!r}: {error}.") from None
-    return Rule(rule, word, port, automaton)
-
-
-def _place(to: str, where: str) -> tuple[str | None, str | None]:
-    if to == "output":
-        return None, None
-    word, _, port = to.partition(".")
-    if word not in _words():
-        raise PolicyError(
-            f"{where}: the place {shortened(to)!r} is neither 'output' nor a role or primitive"
-            f"{near(word, _words())}."
-        )
-    pairs = ((name, signature) for name in names() for signature in get(name).signatures)
-    matching = (s for name, s in pairs if word in (name, s.role.value))
-    ports = sorted({port.name for signature in matching for port in signature.inputs})
-    if port not in ports:
-        raise PolicyError(
-            f"{where}: {word} has no port {port!r}; expected {word}. with one of "
-            f"{', '.join(ports)}{near(port, ports)}."
-        )
-    return word, port

@@ -22,9 +22,9 @@ class Violation:
     """A rule that a genome breaks, with a path that shows it.
 
     ``rule`` is the name of a path rule, or one of "arity", "types", "heads", "widths", "output",
-    "empty" and "constant". ``path`` ends at the operand or output that the rule is about, and
-    contains only this end if the rule requires a path and there is none. ``found`` and ``expected``
-    are the roles on the path and the rule's expression, or descriptions.
+    "empty" and "constant". ``path`` ends at the operand or output that the rule is about; it is
+    only this end if a required path is missing. ``found`` and ``expected`` are the roles on the
+    path and the rule's expression, or descriptions.
     """
 
     rule: str
@@ -53,7 +53,7 @@ def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
         GenomeError: a node names a primitive that does not exist.
     """
     typing = infer(genome)
-    if not genome.nodes or (policy.file.types and typing.problems):
+    if not genome.nodes or (policy.types and typing.problems):
         return tuple(_typed(genome, problem) for problem in typing.problems)
     graph = _Graph(genome, typing)
     violations = graph.of_arity(policy)
@@ -74,7 +74,7 @@ class _Graph:
 
     def of_arity(self, policy: Policy) -> list[Violation]:
         broken = []
-        for word, count in policy.file.arity.items():
+        for word, count in policy.arity.items():
             for index in self.live:
                 inputs = len(self.nodes[index].inputs)
                 if word in self.symbols[index] and inputs != count:
@@ -83,7 +83,6 @@ class _Graph:
         return broken
 
     def of_rule(self, rule: Rule) -> list[Violation]:
-        """Return a rule's violations: one per operand that breaks it, ``MAX_PLACES`` at most."""
         masks, broken = self._reached(rule), list[Violation]()
         for node, ref in self._places(rule):
             if rule.is_some and not masks[ref] & rule.wanted:
@@ -128,15 +127,14 @@ class _Graph:
         """Return the violation of a rule by ``path``, which ends at ``node`` (None: the output)."""
         end = "output" if node is None else f"{node}:{self.nodes[node].op}.{rule.port}"
         words = " ".join(self.symbols[ref].role for ref in path if isinstance(ref, int))
-        file, found = rule.file, words
-        required = f"path from {file.source} to {file.to}"
-        if file.match is not None:
-            required += f" that reads {file.match}"
+        found, required = words, f"path from {rule.source} to {rule.to}"
+        if rule.match is not None:
+            required += f" that reads {rule.match}"
         if rule.is_some:
-            found, expected = f"no path from {file.source}", f"a {required}"
+            found, expected = f"no path from {rule.source}", f"a {required}"
         else:
-            expected = f"no {required}" if file.match is None or file.none else file.match
-        return Violation(file.name, _names(self.genome, [*path, end]), found, expected)
+            expected = f"no {required}" if rule.match is None or rule.none else rule.match
+        return Violation(rule.name, _names(self.genome, [*path, end]), found, expected)
 
 
 def _names(genome: Genome, path: list[Ref]) -> tuple[str, ...]:

@@ -6,22 +6,23 @@ has to be rejected. Projections are changed until the genome type-checks.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
 
 from nas.common.errors import SpaceError
-from nas.genome import Genome
+from nas.genome import FLAGS, LABELS, Genome, Projections, Visibility
 from nas.genome.types import infer, is_constant
 from nas.space import SearchSpace
 from nas.space.rules import Policy
-from nas.space.vary import projecting
 from nas.space.vary.draft import Draft
 from nas.space.vary.grammar import Grammar
 from nas.space.vary.mutation import GRAPH_OPERATORS, graft, grow, pick
 
+FIELDS: Final = (*FLAGS, *LABELS)
 MOST_DRAFTS: Final = 1000  # cached graphs of parents
 TRIES: Final = 50
 PROJECT: Final = 0.3  # probability that a mutation changes projections or placement
@@ -53,9 +54,9 @@ class Variation:
         for _ in range(TRIES):
             draft, budget = Draft(self.grammar), int(rng.integers(least, most + 1))
             grow(draft, self.grammar.start, budget, rng)
-            projections = projecting.draw(self.space, rng)
+            projections = _draw_projections(self.space, rng)
             placement = pick(self.space.placement, rng)
-            around = Genome((), projections, placement, projecting.draw_visibility(self.space, rng))
+            around = Genome((), projections, placement, _draw_visibility(self.space, rng))
             if (genome := self._fitted(draft.genome(around), rng)) is not None:
                 return genome
         raise SpaceError(
@@ -87,7 +88,7 @@ class Variation:
         new sample if the space is causal and ``a`` sees later tokens.
         """
         placement = a.placement if rng.random() < 0.5 else b.placement
-        mixed = projecting.mix(a.projections, b.projections, rng)
+        mixed = _mix(a.projections, b.projections, rng)
         grafted = self._graft(a, b, rng)
         mask = b.visibility if self.space.visibility and rng.random() < 0.5 else a.visibility
         for graph, name in ((grafted, "crossover"), (a, "crossover_projections")):
@@ -123,9 +124,9 @@ class Variation:
         if kind == "mutate_placement":
             return kind, replace(genome, placement=pick(self.space.placement, rng))
         if kind == "mutate_mask":
-            return kind, replace(genome, visibility=projecting.draw_visibility(self.space, rng))
+            return kind, replace(genome, visibility=_draw_visibility(self.space, rng))
         if kind == "project":
-            changed = projecting.change(genome.projections, self.space, rng)
+            changed = _change(genome.projections, self.space, rng)
             child = replace(genome, projections=changed)
             return kind, None if infer(child).problems else child
         name = pick(list(GRAPH_OPERATORS), rng)
@@ -145,9 +146,72 @@ class Variation:
         is_large = len(genome.nodes) > self.space.nodes.max
         if is_large or self._sees_ahead(genome) or is_constant(genome):
             return None
-        return projecting.fit(genome, self.space, rng)
+        return _fit(genome, self.space, rng)
 
     def _sees_ahead(self, genome: Genome) -> bool:
         if not self.space.causal:
             return False
         return not all(self.space.allows(node.op, node.param_dict()) for node in genome.nodes)
+
+
+def _draw_projections(space: SearchSpace, rng: np.random.Generator) -> Projections:
+    return Projections(**{name: pick(space.choices(name), rng) for name in FIELDS})
+
+
+def _draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
+    if not space.visibility:  # without choices, no random number is drawn
+        return Visibility()
+    names = (f.name for f in fields(Visibility))
+    return Visibility(**{name: pick(space.visibility_choices(name), rng) for name in names})
+
+
+def _change(projections: Projections, space: SearchSpace, rng: np.random.Generator) -> Projections:
+    """Return the projections with another value of one random field, if the space has one."""
+    open_fields = [n for n in FIELDS if set(space.choices(n)) - {getattr(projections, n)}]
+    if not open_fields:
+        return projections
+    name = pick(open_fields, rng)
+    others = [c for c in space.choices(name) if c != getattr(projections, name)]
+    return replace(projections, **{name: pick(others, rng)})
+
+
+def _mix(a: Projections, b: Projections, rng: np.random.Generator) -> Projections:
+    return Projections(**{n: getattr(a if rng.random() < 0.5 else b, n) for n in FIELDS})
+
+
+def _fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome | None:
+    """Return the genome with projections of the space with which it type-checks; None if none do.
+
+    Fields with a value that the space does not have get its first choice. If the genome does not
+    type-check then, one or two fields change.
+    """
+    for projections in _nearest(genome.projections, space, rng):
+        fitted = replace(genome, projections=projections)
+        if not infer(fitted).problems:
+            return fitted
+    return None
+
+
+def _nearest(
+    projections: Projections, space: SearchSpace, rng: np.random.Generator
+) -> Iterator[Projections]:
+    # A normal form has no projection of an unread stream, which a mutation may connect.
+    outside = [n for n in FIELDS if getattr(projections, n) not in space.choices(n)]
+    first = replace(projections, **{name: space.choices(name)[0] for name in outside})
+    yield first
+    singles = _changes(first, space, rng)
+    yield from singles
+    for once in singles:
+        yield from _changes(once, space, rng)
+
+
+def _changes(
+    projections: Projections, space: SearchSpace, rng: np.random.Generator
+) -> list[Projections]:
+    changes = [
+        replace(projections, **{name: choice})
+        for name in FIELDS
+        for choice in space.choices(name)
+        if choice != getattr(projections, name)
+    ]
+    return [changes[i] for i in rng.permutation(len(changes))]

@@ -1,8 +1,8 @@
 """A tree grammar that generates the graphs of a search space that obey path rules (a policy).
 
-A nonterminal is a requirement (``Goal``) on an operand; the start symbol is the requirement on the
-output. A production selects a primitive, and turns the requirement on its result into requirements
-on its operands by running the automata of the path rules backwards.
+A nonterminal is a requirement (``Goal``) on an operand. A production selects a primitive, and turns
+the requirement on its result into requirements on its operands by running the automata of the path
+rules backwards.
 """
 
 from __future__ import annotations
@@ -51,10 +51,7 @@ class OpSignature:
 
 
 class Production(NamedTuple):
-    """An operation whose result meets a requirement, and the requirements on its operands.
-
-    ``size`` is the smallest number of nodes of a subgraph with this operation.
-    """
+    """An operation, the requirements on its operands, and the size of the smallest subgraph."""
 
     operation: OpSignature
     goals: tuple[Goal, ...]
@@ -171,7 +168,7 @@ class Grammar:
 def _splits(rule: Rule, mask: int, operation: OpSignature) -> list[Masks]:
     """Return the ways in which operands can meet a rule's requirement, as a mask for each operand.
 
-    A rule about all paths has one way. A path that a rule with ``some`` requires may come from any
+    A rule about all paths has one way; a path that a rule with ``some`` requires has one per
     operand.
     """
     place = rule.slot(operation.symbol, operation.signature)

@@ -152,10 +152,7 @@ def insert(draft: Draft, rng: np.random.Generator) -> Draft | None:
 
 
 def insert_pair(draft: Draft, rng: np.random.Generator) -> Draft | None:
-    """Insert the same unary operation at two operands of a random node.
-
-    A rotation, for example, helps only on both queries and keys.
-    """
+    """Insert the same unary operation, such as a rotation, at two operands of a random node."""
     pairs = [
         (reader, slots)
         for reader, vertex in enumerate(draft.vertices)

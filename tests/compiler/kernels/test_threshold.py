@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from nas.compiler.kernels.normalisers import Threshold
-from nas.genome.primitives.masks import hide
 from nas.genome.primitives.sparse import threshold_weights
+from nas.genome.primitives.tensors import hide
 from tests.tensors import check_same, draw, with_gradients
 
 POWERS = pytest.mark.parametrize("power", [1, 2], ids=["sparsemax", "entmax15"])

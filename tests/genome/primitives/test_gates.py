@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from nas.compiler.kernels.gated import gated_linear_attention, gated_sums
 from nas.genome.primitives import get
-from nas.genome.primitives.delta import Delta
+from nas.genome.primitives.gated import Delta
 from tests.tensors import check_same, with_gradients
 
 LENGTHS = (5, 150)

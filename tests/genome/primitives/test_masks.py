@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nas.genome.primitives.masks import count_visible, drop_padding, hide
 from nas.genome.primitives.normalisers import masked_softmax
+from nas.genome.primitives.tensors import count_visible, drop_padding, hide
 
 SCORES = torch.zeros(2, 3, 4, 5)
 FULL = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(0)) > 0.4

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from nas.genome import Visibility
 from nas.genome.primitives import get
-from nas.genome.primitives.mixtures import HeadDifference, KeyConv, TalkingHeads
 from nas.genome.primitives.products import ExcludeValue
+from nas.genome.primitives.score_changes import HeadDifference, KeyConv, TalkingHeads
 from nas.testing.cases import causal
 from tests.compiler.test_compiler import check_equal
 from tests.genome.test_algebra import scored

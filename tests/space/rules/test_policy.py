@@ -33,7 +33,7 @@ def read(folder: Path, text: str) -> Policy:
         ),
         (
             "[{name: r, to: aggregate.weight, from: input, match: score}]",
-            ["port 'weight'", "did you mean 'weights'"],
+            ["place 'aggregate.weight'", "did you mean 'aggregate.weights'"],
         ),
         ("[{name: r, to: output}]", ["exactly one of"]),
         ("[{name: r, to: output, some: input.v, none: input.q}]", ["exactly one of"]),

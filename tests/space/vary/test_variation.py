@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +15,9 @@ from nas.genome.canonical import canonicalise, digest
 from nas.genome.primitives import get
 from nas.genome.types import infer
 from nas.space import SearchSpace, load_space
-from nas.space.rules import PolicyFile, compile_policy, load_policy, validate
+from nas.space.rules import Policy, load_policy, validate
 from nas.space.space import seeds
 from nas.space.vary import Variation
-
-if TYPE_CHECKING:
-    from nas.space.rules import Policy
 
 SPACES = ("quickstart", "attention_v1", "attention_causal")
 
@@ -54,7 +51,7 @@ def operators(space: SearchSpace) -> Variation:
 
 def own_policy(*rules: dict[str, str]) -> Policy:
     named = [{"name": f"r{number}"} | rule for number, rule in enumerate(rules)]
-    return compile_policy(PolicyFile.model_validate({"name": "own", "rules": named}), "own")
+    return Policy.model_validate({"name": "own", "rules": named})
 
 
 def population(name: str, count: int, seed: int, is_causal: bool = False) -> list[Genome]:

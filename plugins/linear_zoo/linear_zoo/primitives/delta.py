@@ -13,13 +13,12 @@ from torch.nn import functional as F
 from nas.compiler.kernels import faster
 from nas.compiler.kernels.gated import solve_in_chunks
 from nas.genome.primitives.base import Role, primitive
-from nas.genome.primitives.delta import (
+from nas.genome.primitives.gated import (
+    Scan,
     unrolled,
     without_erased,
 )
-from nas.genome.primitives.gated import Scan
-from nas.genome.primitives.masks import drop_padding
-from nas.genome.primitives.shapes import Gates, Mask, Tokens
+from nas.genome.primitives.tensors import Gates, Mask, Tokens, drop_padding
 
 
 @primitive(

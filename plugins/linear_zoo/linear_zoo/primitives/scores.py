@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, primitive
-from nas.genome.primitives.delta import unrolled
 from nas.genome.primitives.domains import Integer
-from nas.genome.primitives.masks import drop_padding, hide
-from nas.genome.primitives.shapes import (
+from nas.genome.primitives.gated import unrolled
+from nas.genome.primitives.sparse import keep_largest
+from nas.genome.primitives.tensors import (
     Key,
     KeyGates,
     Mask,
@@ -19,8 +19,9 @@ from nas.genome.primitives.shapes import (
     QueryGates,
     Scores,
     Tokens,
+    drop_padding,
+    hide,
 )
-from nas.genome.primitives.sparse import keep_largest
 
 
 @primitive(

@@ -14,8 +14,7 @@ from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Choice, Integer
 from nas.genome.primitives.gated import log_decay
 from nas.genome.primitives.gates import summed
-from nas.genome.primitives.masks import drop_padding
-from nas.genome.primitives.shapes import (
+from nas.genome.primitives.tensors import (
     Gates,
     KeyGates,
     Mask,
@@ -24,6 +23,7 @@ from nas.genome.primitives.shapes import (
     Sums,
     Tokens,
     Values,
+    drop_padding,
 )
 
 

@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from nas.genome.primitives.base import Params, Role, primitive
 from nas.genome.primitives.domains import Choice, Flag, Integer, Real
-from nas.genome.primitives.masks import drop_padding
-from nas.genome.primitives.shapes import Gates, Mask, Tokens
+from nas.genome.primitives.tensors import Gates, Mask, Tokens, drop_padding
 
 _RANK = Integer(default=None, low=1, high=4096, nullable=True)
 _ACTIVATION = Choice(default="none", values=("none", "tanh", "sigmoid"))
