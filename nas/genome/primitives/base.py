@@ -48,8 +48,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from nas.common.errors import GenomeError
 from nas.common.registry import Registry
-from nas.genome import ParamValue
-from nas.genome.primitives.domains import Domain
+from nas.genome import LABELS, ParamValue
+from nas.genome.primitives.domains import Choice, Domain
 from nas.genome.primitives.signs import SignRule, unknown_sign
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ class Sizes:
     gates: int = 1
 
 
+LEAST_HEADS: Final = Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))
 SIZES: Final = ("dim", "heads", "width", "head_width", "rank", "bias", "filtered")
 
 
@@ -195,7 +196,6 @@ class Primitive:
             shape has an effect.
         plain: returns equal parameters in normal form at the sizes of a call; None if the result of
             the call is its first operand.
-        least_heads: the parameter, a head label, that is a lower bound on the result's head count.
         is_featurewise: returns whether a feature of the result depends only on the same feature of
             the operands, on x, and on weights of this feature or of all features, so that cutting
             a head into several preserves the function, and the weights' initial distribution.
@@ -215,7 +215,6 @@ class Primitive:
     state: Callable[[Sizes, Params], int | None] = lambda sizes, params: None
     unread: Callable[[Params], tuple[str, ...]] = lambda params: ()
     plain: Callable[[Params, Sizes], Params | None] = lambda params, sizes: params
-    least_heads: str | None = None
     is_featurewise: Callable[[Params], bool] = lambda params: False
     sign: SignRule = unknown_sign
 
@@ -245,6 +244,12 @@ class Primitive:
     is_filter = _class_flag("is_filter")
     needs_all_tokens = _class_flag("needs_all_tokens")
     reads_hidden_tokens = _class_flag("reads_hidden_tokens")
+
+    @cached_property
+    def least_heads(self) -> str | None:
+        """The parameter with domain ``LEAST_HEADS``, a lower bound on the result's head count."""
+        names = (name for name, domain in self.parameters.items() if domain is LEAST_HEADS)
+        return next(names, None)
 
     @cached_property
     def derived(self) -> tuple[str, ...]:

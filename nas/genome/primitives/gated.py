@@ -16,6 +16,7 @@ from nas.genome.primitives.domains import Choice
 from nas.genome.primitives.signs import lowered, sign_of_product
 from nas.genome.primitives.tensors import (
     Gates,
+    Inputs,
     Key,
     KeyGates,
     Mask,
@@ -225,19 +226,14 @@ class Delta(nn.Module):
         tokens: Tokens,
         gates: Gates | None = None,
         *,
-        x: Float[Tensor, "b n d"],
+        x: Inputs,
         mask: Mask = None,
     ) -> Tokens:
-        erase, keys, values = self._operands(keys, tokens, x, mask)
-        return self.solve(erase, keys, values, gates).to(tokens.dtype)
-
-    def _operands(
-        self, keys: Tokens, tokens: Tokens, x: Float[Tensor, "b n d"], mask: Mask = None
-    ) -> tuple[Tokens, ...]:
         exact = torch.promote_types(tokens.dtype, torch.float32)
         strength = drop_padding(torch.sigmoid(self.strength(x)).mT[..., None], mask).to(exact)
         keys = F.normalize(keys.to(exact), dim=-1)
-        return strength * keys, keys, strength * tokens.to(exact)
+        values = strength * tokens.to(exact)
+        return self.solve(strength * keys, keys, values, gates).to(tokens.dtype)
 
     def solve(self, erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
         return without_erased(erase, keys, values, gates)

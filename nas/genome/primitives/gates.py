@@ -14,17 +14,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome import LABELS
-from nas.genome.primitives.base import Role, always, primitive
+from nas.genome.primitives.base import LEAST_HEADS, Role, always, primitive
 from nas.genome.primitives.domains import Choice, Integer
 from nas.genome.primitives.tensors import (
     Gates,
+    Inputs,
     Mask,
     Tokens,
     drop_padding,
 )
-
-_LEAST_HEADS = Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))
 
 
 def summed(logarithms: Float[Tensor, "b h n g"], mask: Mask) -> Gates:
@@ -49,20 +47,16 @@ class GateOfInput(nn.Module):
         self.rate = nn.Parameter(torch.linspace(1.0, 16.0, heads).log()) if is_exponential else None
         self.root = root
 
-    def forward(self, tokens: Tokens, x: Float[Tensor, "b n d"], mask: Mask = None) -> Gates:
-        return summed(self.logarithms(x), mask)
-
-    def raw(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n g"]:
-        """Return the numbers of which the gates are functions."""
-        raise NotImplementedError
-
-    def logarithms(self, x: Float[Tensor, "b n d"]) -> Gates:
-        """Return log f for each gate and token."""
+    def forward(self, tokens: Tokens, x: Inputs, mask: Mask = None) -> Gates:
         raw = self.raw(x)
         raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
         if self.rate is None:
-            return F.logsigmoid(raw) / self.root
-        return -self.rate.exp().view(-1, 1, 1) * F.softplus(raw)
+            return summed(F.logsigmoid(raw) / self.root, mask)
+        return summed(-self.rate.exp().view(-1, 1, 1) * F.softplus(raw), mask)
+
+    def raw(self, x: Inputs) -> Float[Tensor, "b h n g"]:
+        """Return the numbers of which the gates are functions."""
+        raise NotImplementedError
 
 
 @primitive(
@@ -74,10 +68,9 @@ class GateOfInput(nn.Module):
     "2024 (Mamba-2, arXiv 2405.21060), as in Gated DeltaNet (2412.06464)",
     parameters={
         "form": Choice(default="sigmoid", values=("sigmoid", "exponential")),
-        "least_heads": _LEAST_HEADS,
+        "least_heads": LEAST_HEADS,
     },
     unread=lambda params: ("tokens",),
-    least_heads="least_heads",
     state=lambda sizes, params: sizes.heads,
 )
 class ForgetGate(GateOfInput):
@@ -100,7 +93,7 @@ class ForgetGate(GateOfInput):
             else:
                 self.gate.bias.copy_(torch.logspace(-3.0, -1.0, heads).expm1().log())
 
-    def raw(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n 1"]:
+    def raw(self, x: Inputs) -> Float[Tensor, "b h n 1"]:
         return self.gate(x).mT[..., None]
 
 
@@ -110,9 +103,8 @@ class ForgetGate(GateOfInput):
     role=Role.FORGET,
     notation="f",
     source="Sun et al. 2023 (RetNet, arXiv 2307.08621)",
-    parameters={"least_heads": _LEAST_HEADS},
+    parameters={"least_heads": LEAST_HEADS},
     unread=lambda params: ("tokens",),
-    least_heads="least_heads",
 )
 class ConstantGate(nn.Module):
     """The same forget gate at all tokens: f = 1 - 2^(-5 - h) for heads h = 0, 1, ..."""
@@ -165,7 +157,7 @@ class FeatureGate(GateOfInput):
                 step = torch.logspace(-3.0, -1.0, heads).repeat_interleave(width)
                 self.up.bias.copy_(step.expm1().log())
 
-    def raw(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n w"]:
+    def raw(self, x: Inputs) -> Float[Tensor, "b h n w"]:
         return self.up(self.down(x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 

@@ -10,9 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome import LABELS
-from nas.genome.primitives.base import Role, always, normaliser, primitive
-from nas.genome.primitives.domains import Choice, Flag
+from nas.genome.primitives.base import LEAST_HEADS, Role, always, normaliser, primitive
+from nas.genome.primitives.domains import Flag
 from nas.genome.primitives.signs import rectified
 from nas.genome.primitives.tensors import Mask, Scores, count_visible, hide
 
@@ -211,10 +210,9 @@ class StickBreaking(nn.Module):
     role=Role.NORMALIZE,
     notation="uniform",
     source="control: a mean over the keys",
-    parameters={"heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))},
+    parameters={"heads": LEAST_HEADS},
     is_featurewise=always,
     unread=lambda params: ("scores", "key"),
-    least_heads="heads",
 )
 class Uniform(nn.Module):
     """Equal weights 1 / n for the n visible keys, so that values are averaged.

@@ -124,10 +124,8 @@ class ShortConv(nn.Module):
                 self.conv.weight[:, :, self.reach[0]] += 1.0
 
     def forward(self, tokens: Tokens, mask: Mask = None) -> Tokens:
-        return self._mixed(F.pad(drop_padding(tokens, mask), (0, 0, *self.reach)))
-
-    def _mixed(self, tokens: Float[Tensor, "b h m w"]) -> Tokens:
-        mixed = self.conv(tokens.transpose(2, 3).flatten(1, 2))
+        padded = F.pad(drop_padding(tokens, mask), (0, 0, *self.reach))
+        mixed = self.conv(padded.transpose(2, 3).flatten(1, 2))
         return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
 
 
@@ -156,8 +154,6 @@ class TokenShift(nn.Module):
         self.mix = nn.Parameter(start.repeat(heads, 1, 1))
 
     def forward(self, tokens: Tokens, mask: Mask = None) -> Tokens:
-        return self._mixed(F.pad(drop_padding(tokens, mask), (0, 0, 1, 0)))
-
-    def _mixed(self, tokens: Float[Tensor, "b h m w"]) -> Tokens:
-        now, before = tokens[:, :, 1:], tokens[:, :, :-1]
+        now = drop_padding(tokens, mask)
+        before = F.pad(now, (0, 0, 1, 0))[:, :, :-1]
         return torch.lerp(now, before, self.mix.to(now.dtype).expand_as(now))

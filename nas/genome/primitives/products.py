@@ -80,13 +80,8 @@ class Cosine(nn.Module):
         self.factor = nn.Parameter(torch.full((heads,), width**0.5))
 
     def forward(self, query: Query, key: Key) -> Scores:
-        return self.query_features(query) @ self.key_features(key).transpose(-2, -1)
-
-    def query_features(self, query: Query) -> Query:
-        return unit_length(query) * self.factor.to(query.dtype).view(-1, 1, 1)
-
-    def key_features(self, key: Key) -> Key:
-        return unit_length(key)
+        scaled = unit_length(query) * self.factor.to(query.dtype).view(-1, 1, 1)
+        return scaled @ unit_length(key).transpose(-2, -1)
 
 
 @pair_score(

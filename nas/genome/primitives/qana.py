@@ -120,14 +120,9 @@ class Qana(nn.Module):
     ) -> Scores:
         units = self.units(x)
         if self.rope:
-            query, key, units = self.turned(query, key, units, start)
+            query, key = rotate(query, start), rotate(key)
+            units = rotate(units[0], start), *units[1:]
         return self.score(query, key, units)
-
-    def turned(
-        self, query: Tensor, key: Tensor, units: tuple[Tensor, ...], start: int | Tensor
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        rows, *rest = units
-        return rotate(query, start), rotate(key), (rotate(rows, start), *rest)
 
     def units(self, x: Float[Tensor, "b q d"]) -> tuple[Tensor, ...]:
         """Return U, V, b and c, the weights of the small network that each query defines.

@@ -15,6 +15,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 Tokens = Float[Tensor, "b h n w"]
+Elements = Float[Tensor, "b h n m"]  # tokens, scores or weights
+Inputs = Float[Tensor, "b n d"]  # the attention block's input x
 Query = Float[Tensor, "b h q w"]
 Key = Float[Tensor, "b h k w"]
 Values = Float[Tensor, "b h k v"]
@@ -26,7 +28,7 @@ KeyGates = Float[Tensor, "b h k g"]
 # True where attention is allowed, broadcastable to (b, h, q, k); None if all keys are visible.
 Mask = Bool[Tensor, "..."] | None
 
-_NAMES: Final = "Tokens Query Key Values Scores Sums Gates QueryGates KeyGates"
+_NAMES: Final = "Tokens Elements Inputs Query Key Values Scores Sums Gates QueryGates KeyGates"
 PLAIN: Final = dict.fromkeys(_NAMES.split(), "Tensor")
 PLAIN["Mask"] = "Tensor | None"
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
-from nas.genome import LABELS
-from nas.genome.primitives.base import Role, always, primitive, token_map
+from nas.genome.primitives.base import LEAST_HEADS, Role, always, primitive, token_map
 from nas.genome.primitives.domains import Choice, Flag, Integer
 from nas.genome.primitives.products import unit_length
 from nas.genome.primitives.signs import (
@@ -20,7 +18,7 @@ from nas.genome.primitives.signs import (
     rectified,
     sign_of_product,
 )
-from nas.genome.primitives.tensors import Tokens
+from nas.genome.primitives.tensors import Elements, Inputs, Tokens
 
 
 @token_map(
@@ -177,10 +175,7 @@ class Linear(nn.Module):
     "head_linear",
     "W_h {tokens}",
     "DeepSeek-AI 2024 (DeepSeek-V2, arXiv 2405.04434)",
-    parameters={
-        "least_heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"]))),
-    },
-    least_heads="least_heads",
+    parameters={"least_heads": LEAST_HEADS},
 )
 class HeadLinear(nn.Module):
     """Learned linear map of each head's features: out_h = W_h tokens_h, with W_h: w x w.
@@ -262,7 +257,7 @@ class OutputGate(nn.Module):
         if init == "open":
             nn.init.constant_(self.gate.bias, 4.0)
 
-    def forward(self, tokens: Tokens, x: Float[Tensor, "b n d"]) -> Tokens:
+    def forward(self, tokens: Tokens, x: Inputs) -> Tokens:
         gate = self.gate(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         return tokens * torch.sigmoid(gate)
 
@@ -282,9 +277,7 @@ class OutputGate(nn.Module):
 class Add(nn.Module):
     """Sum of two tensors of one kind. A key that either score excludes is excluded."""
 
-    def forward(
-        self, first: Float[Tensor, "b h n m"], second: Float[Tensor, "b h n m"]
-    ) -> Float[Tensor, "b h n m"]:
+    def forward(self, first: Elements, second: Elements) -> Elements:
         return first + second
 
 
@@ -305,9 +298,7 @@ class Multiply(nn.Module):
     Scores are not accepted: the score -inf of an excluded key times 0 would be NaN.
     """
 
-    def forward(
-        self, first: Float[Tensor, "b h n m"], second: Float[Tensor, "b h n m"]
-    ) -> Float[Tensor, "b h n m"]:
+    def forward(self, first: Elements, second: Elements) -> Elements:
         return first * second
 
 
@@ -330,7 +321,7 @@ class SwishGate(nn.Module):
         self.heads = heads
         self.gate = nn.Linear(dim, heads * width, bias=bias)
 
-    def forward(self, tokens: Tokens, x: Float[Tensor, "b n d"]) -> Tokens:
+    def forward(self, tokens: Tokens, x: Inputs) -> Tokens:
         gate = self.gate(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         return tokens * F.silu(gate)
 
