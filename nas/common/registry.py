@@ -241,8 +241,7 @@ def load_plugin(path: str | Path) -> None:
 
 def plugin_files() -> list[str]:
     """Return the files of ``load_plugin``, relative to the current folder if they are in it."""
-    here = Path.cwd()
-    files = [path for path, _ in _FILES.values()]
+    here, files = Path.cwd(), [path for path, _ in _FILES.values()]
     return [str(f.relative_to(here) if f.is_relative_to(here) else f) for f in files]
 
 

@@ -5,14 +5,7 @@ does not load torch.
 """
 
 from nas.genome.genome import STREAMS, Genome, ModelSizes, Node, ParamValue, Ref
-from nas.genome.options import (
-    FLAGS,
-    LABELS,
-    Projections,
-    Visibility,
-    head_count,
-    key_width,
-)
+from nas.genome.options import FLAGS, LABELS, Projections, Visibility, head_count, key_width
 from nas.genome.placement import ALL, PLACEMENTS, Placement, PlacementField, Rest
 
 __all__ = [

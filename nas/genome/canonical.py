@@ -4,9 +4,9 @@
 - Dead nodes and default parameters are removed. Fields without effect get their defaults.
 - Streams that are the same tensor get one name. If exchanging the names of queries and keys keeps
   the mechanism, the naming that sorts first is used.
-- Equal nodes without learned parameters are merged.
-- A mechanism that equals the attention of the layers without it is placed in all layers.
-- Operands of commutative operations are sorted, and then all nodes (``nas.genome.ordering``).
+- Equal nodes without learned parameters are merged. - A mechanism that equals the attention of the
+layers without it is placed in all layers. - Operands of commutative operations are sorted, and then
+all nodes, which does not depend on their numbering.
 
 All steps preserve the output, gradients and the distribution of initial parameters. Mechanisms
 that are equal in a weaker sense have different digests.
@@ -34,7 +34,6 @@ from nas.genome import (
     Visibility,
 )
 from nas.genome.algebra import rewrite
-from nas.genome.ordering import ordered
 from nas.genome.primitives import check_vocabulary, full_params, get
 from nas.genome.types import MODEL, Type, head_fraction, infer
 
@@ -81,7 +80,7 @@ def _normal(genome: Genome, sizes: ModelSizes | None) -> tuple[Genome, dict[str,
         genome = _simplified(new)
     forms = []
     for form, names in _namings(genome, sizes):
-        nodes = ordered(form.nodes) if names else form.nodes
+        nodes = _ordered(form.nodes) if names else form.nodes
         projections = _effective(form.projections, nodes)
         forms.append((replace(form, nodes=nodes, projections=projections), names))
     return min(forms, key=lambda pair: _naming_key(pair[0])) if len(forms) > 1 else forms[0]
@@ -174,7 +173,7 @@ def _simplified(genome: Genome) -> Genome:
             nodes.append(simplified)
         names[index] = indices[simplified]
     # Rules are applied in this order, which does not depend on the genome's.
-    return replace(genome, nodes=ordered(nodes), projections=projections)
+    return replace(genome, nodes=_ordered(nodes), projections=projections)
 
 
 def _namings(genome: Genome, sizes: ModelSizes | None) -> list[tuple[Genome, dict[str, str]]]:
@@ -285,3 +284,70 @@ def plain_placement(
     mask = plain_visibility(placement.rest.visibility, sizes and sizes.tokens, is_causal)
     rest = replace(placement.rest, window=mask.window, global_tokens=mask.global_tokens)
     return replace(placement, rest=rest)
+
+
+def _ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the nodes in depth-first order from the last one, with operands before readers.
+
+    Operands that commute are sorted by colour refinement: the colour of a node is a hash of its
+    operation and of the colours of its operands and readers. Of nodes that still have the same
+    colour, which are nearly always symmetric, one gets another colour.
+    """
+    has_choice = any(
+        get(node.op).commutes and sum(isinstance(ref, int) for ref in {*node.inputs}) > 1
+        for node in nodes
+    )
+    colours = _colours(nodes) if has_choice else [""] * len(nodes)
+    new_index: dict[Any, Ref] = {}
+    written: list[Node] = []
+
+    def write(index: int) -> None:
+        node, inputs = nodes[index], list(nodes[index].inputs)
+        if get(node.op).commutes:
+            inputs.sort(key=lambda ref: ref if isinstance(ref, str) else colours[ref])
+        for ref in inputs:
+            if isinstance(ref, int) and ref not in new_index:
+                write(ref)
+        new_index[index] = len(written)
+        written.append(Node(node.op, tuple(inputs), node.params).renamed(new_index))
+
+    if nodes:
+        write(len(nodes) - 1)
+    return tuple(written)
+
+
+def _colours(nodes: Sequence[Node]) -> list[str]:
+    """Return a different colour for each node, whatever the order of the nodes."""
+    colours: list[str] = []
+    for node in nodes:
+        colours.append(_colour(node.op, node.params, _operands(node, colours)))
+    colours[-1] = _colour("output", colours[-1])
+    colours = _refined(nodes, colours)
+    while len({*colours}) < len(colours):
+        tied = min(colour for colour in colours if colours.count(colour) > 1)
+        colours[colours.index(tied)] = _colour("first", tied)
+        colours = _refined(nodes, colours)
+    return colours
+
+
+def _refined(nodes: Sequence[Node], colours: list[str]) -> list[str]:
+    """Return colours that also depend on those of operands and readers, until none is new."""
+    readers: list[list[str]] = [[] for _ in nodes]
+    for node, colour in zip(nodes, colours, strict=True):
+        for slot, ref in enumerate(node.inputs):
+            if isinstance(ref, int):
+                readers[ref].append(_colour(colour, 0 if get(node.op).commutes else slot))
+    refined = [
+        _colour(colour, _operands(node, colours), sorted(read))
+        for node, colour, read in zip(nodes, colours, readers, strict=True)
+    ]
+    return colours if len({*refined}) == len({*colours}) else _refined(nodes, refined)
+
+
+def _operands(node: Node, colours: Sequence[str]) -> list[str]:
+    operands = [ref if isinstance(ref, str) else colours[ref] for ref in node.inputs]
+    return sorted(operands) if get(node.op).commutes else operands
+
+
+def _colour(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -77,11 +77,11 @@ class Placement:
     rest: Annotated[Rest, BeforeValidator(_fields_of_rest), PlainSerializer(str)] = Rest()
 
     def __post_init__(self) -> None:
-        every = self.every
-        if every is not None and self.count > every:
-            raise ValueError(f"found count {self.count}; expected at most every, which is {every}")
-        if every is not None and self.offset >= every:
-            raise ValueError(f"found offset {self.offset}; expected less than every, {every}")
+        if self.every is not None and (self.count > self.every or self.offset >= self.every):
+            raise ValueError(
+                f"found count {self.count} and offset {self.offset}; expected a count of at most "
+                f"every and an offset below it, which is {self.every}"
+            )
 
     def __str__(self) -> str:
         """The word of a placement that has one, or a phrase such as ``3 of every 4 layers``."""

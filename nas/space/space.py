@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from itertools import islice, product
+from itertools import product
 from typing import Annotated, Any, Final, TypeVar, cast, get_type_hints
 
 from pydantic import ConfigDict, Field, GetPydanticSchema, StrictInt, field_validator
@@ -34,7 +34,9 @@ from nas.space.rules import Policy, validate
 
 FOLDER: Final = "search_spaces"
 MAX_CONTEXT: Final = 2**30
-MAX_COMBINATIONS: Final = 20_000  # combinations of a primitive's parameters that are tried
+
+_NO_MASK: Final = asdict(Visibility())
+_DEFAULTS: Final = asdict(Projections()) | _NO_MASK
 
 T = TypeVar("T")
 Choices = Annotated[tuple[T, ...], Field(min_length=1)]
@@ -156,12 +158,9 @@ class SearchSpace(Frozen):
         return parse_model(self.model_dump() | changes, SearchSpace, f"space {self.name}")
 
     def choices(self, field: str) -> tuple[Any, ...]:
-        """Return the choices of a field of ``Projections``."""
-        return _get(self.projections, field, Projections())
-
-    def visibility_choices(self, field: str) -> tuple[Any, ...]:
-        """Return the choices of a field of ``Visibility``."""
-        return _get(self.visibility, field, Visibility())
+        """Return the choices of a field of ``Projections`` or ``Visibility``."""
+        choices = self.visibility if field in _NO_MASK else self.projections
+        return choices.get(field, (_DEFAULTS[field],))
 
     def param_choices(self, op: str, name: str) -> tuple[ParamValue, ...]:
         """Return the choices of a primitive's parameter."""
@@ -185,8 +184,8 @@ class SearchSpace(Frozen):
             return f"has placement {str(genome.placement)!r}; the space has {known}"
         for name, value in asdict(genome.visibility).items():
             has_effect = name == "window" or genome.visibility.window is not None
-            if has_effect and value not in self.visibility_choices(name):
-                return f"has {name} {value!r}; the space has {list(self.visibility_choices(name))}"
+            if has_effect and value not in self.choices(name):
+                return f"has {name} {value!r}; the space has {list(self.choices(name))}"
         around = genome.projections
         # The normal form may exchange queries and keys.
         mirrored = replace(around, has_wq=around.has_wk, has_wk=around.has_wq)
@@ -207,7 +206,7 @@ class SearchSpace(Frozen):
         for name in (*FLAGS, *LABELS):
             value = getattr(projections, name)
             is_unread = name in FLAGS and name != "has_wo" and name[-1] not in streams
-            is_default = name in LABELS and value == getattr(Projections(), name)
+            is_default = name in LABELS and value == _DEFAULTS[name]
             if value not in self.choices(name) and not (is_unread or is_default):
                 return f"has {name} {value!r}; the space has {list(self.choices(name))}"
         return None
@@ -222,9 +221,9 @@ class SearchSpace(Frozen):
         return not self.causal or primitive.is_causal_safe(full)
 
     def combinations(self, op: str) -> Iterator[dict[str, ParamValue]]:
-        """Yield the allowed ones of the first ``MAX_COMBINATIONS`` combinations of parameters."""
+        """Yield the allowed combinations of a primitive's parameters."""
         choices = {name: dict.fromkeys(self.param_choices(op, name)) for name in get(op).parameters}
-        for values in islice(product(*choices.values()), MAX_COMBINATIONS):
+        for values in product(*choices.values()):
             params = dict(zip(choices, values, strict=True))
             if self.allows(op, params):
                 yield params
@@ -272,10 +271,6 @@ def _fits(pattern: Mapping[str, Any]) -> bool:
     offset = pattern.get("offset", 0)
     are_numbers = all(isinstance(number, int) for number in (every, count, offset))
     return not are_numbers or bool(every < 1 or (count <= every and offset < every))
-
-
-def _get(choices: Mapping[str, Any], field: str, defaults: object) -> tuple[Any, ...]:
-    return tuple(choices.get(field, (getattr(defaults, field),)))
 
 
 def _accepted(op: str, choices: Mapping[str, tuple[ParamValue, ...]]) -> dict[str, Any]:

@@ -50,8 +50,7 @@ def retnet() -> Genome:
         S_t = f S_{t-1} + k_t^T v_t,  f_h = 1 - 2^(-5 - h)
         out = (swish(X W_G) * norm(o)) W_O
 
-    q and k are rotated by their position (RoPE in place of the paper's xPos, whose
-    decay is the gate's).
+    q and k are rotated by RoPE in place of the paper's xPos, whose decay is the gate's.
     """
     g = Graph()
     query, key = g.add("rope", "q"), g.add("rope", "k")

@@ -132,9 +132,8 @@ def gated_attention() -> Genome:
 
         out_i = (sum_j a_ij v_j) * sigmoid(x_i W_g) W_O,   a as in mha
 
-    W_g: d x d, a gate for each feature of each head: position G1 of the paper, the
-    best one; per: head of output_gate is a gate for each head. Decisions. W_g has a
-    bias if the task sets qkv_bias.
+    W_g: d x d, a gate for each feature: position G1 of the paper, the best one.
+    Decisions. W_g has a bias if the task sets qkv_bias.
     """
     g = Graph()
     out = g.attend(g.add("scaled_dot_product", "q", "k"), "v")
@@ -171,8 +170,7 @@ def sink() -> Genome:
 def mla() -> Genome:
     """Multi-head latent attention: keys and values of all heads from one latent.
 
-        c_j = RMSNorm(x_j W_DKV)
-        k_j^h = W_UK^h c_j,   v_j^h = W_UV^h c_j
+        c_j = RMSNorm(x_j W_DKV),   k_j^h = W_UK^h c_j,   v_j^h = W_UV^h c_j
 
     W_DKV: d x d_h, W_UK^h, W_UV^h: d_h x d_h. Only c_j is cached: half of mqa's
     numbers. Decisions. The latent is one head wide; the paper's is four times as
@@ -216,8 +214,8 @@ def talking_heads() -> Genome:
 
         S'_h = sum_g P_hg S_g,   A = softmax(S'),   A'_h = sum_g R_hg A_g  (sec. 4)
 
-    S_g = Q_g K_g^T / sqrt(d_h); P, R: H x H, learned; the rest as in mha.
-    Decisions. P and R start as identities, so as mha; the paper draws them.
+    S_g = Q_g K_g^T / sqrt(d_h); P, R: H x H, learned. Decisions. P and R start as
+    identities, so as mha; the paper draws them.
     """
     g = Graph()
     scores = g.add("talking_heads", g.add("scaled_dot_product", "q", "k"))

@@ -310,22 +310,14 @@ def primitive(
         declared: values of other fields of ``Primitive``.
 
     Raises:
-        GenomeError: the name or the class name is taken, or a declaration is malformed.
+        GenomeError: the name is taken, a signature is malformed, or ``forward`` of a normaliser
+            has no argument ``mask``.
     """
 
     def register(module: type[nn.Module]) -> type[nn.Module]:
-        # Generated sources refer to classes by name.
-        for entry in REGISTRY.registered.values():
-            if entry.module.__name__ == module.__name__:
-                raise GenomeError(
-                    f"{entry.name} and {name} both have a class {module.__name__}; expected one"
-                )
         roles = role if isinstance(role, tuple) else (role,) * len(signatures)
-        try:
-            parsed = tuple(parse_signature(s, r) for s, r in zip(signatures, roles, strict=True))
-            made = Primitive(name=name, module=module, signatures=parsed, **declared)
-        except (AssertionError, TypeError, ValueError) as error:
-            raise GenomeError(f"{name}: {error}") from None
+        parsed = tuple(_signature(name, s, r) for s, r in zip(signatures, roles, strict=True))
+        made = Primitive(name=name, module=module, signatures=parsed, **declared)
         if Role.NORMALIZE in roles and "mask" not in made.extras:
             raise GenomeError(
                 f"{name}: forward of a normaliser has no argument mask; expected mask=None, and "
@@ -358,17 +350,15 @@ normaliser = _family("scores: scores[h] -> weights[h]", Role.NORMALIZE)
 _PORT = re.compile(r"(?:(\w+):\s*)?(tokens|scores|weights|gates|feature_gates)\[h(?:,(\w))?\]")
 
 
-def parse_signature(text: str, role: Role) -> Signature:
-    """Parse the text of a signature; raise ``AssertionError`` if it is malformed."""
-    left, arrow, right = text.partition("->")
+def _signature(name: str, text: str, role: Role) -> Signature:
+    left, _, right = text.partition("->")
     ports = [_port(match) for match in _PORT.finditer(left)]
     result = _PORT.fullmatch(right.strip())
-    assert arrow and ports and result, f"expected 'operands -> result'; found {text}"  # noqa: PT018
+    if not ports or result is None:
+        raise GenomeError(f"{name}: expected 'operands -> result'; found {text}")
     return Signature(tuple(ports), _port(result), role)
 
 
 def _port(match: re.Match[str]) -> Port:
     name, kind, width = match.groups()
-    has_width = Kind(kind) in (Kind.TOKENS, Kind.FEATURE_GATES)
-    assert (width is not None) == has_width, f"tokens and feature gates have a width: {match[0]}"
     return Port(name or "result", Kind(kind), width)

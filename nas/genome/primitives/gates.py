@@ -16,13 +16,7 @@ from torch.nn import functional as F
 
 from nas.genome.primitives.base import LEAST_HEADS, Role, always, primitive
 from nas.genome.primitives.domains import Choice, Integer
-from nas.genome.primitives.tensors import (
-    Gates,
-    Inputs,
-    Mask,
-    Tokens,
-    drop_padding,
-)
+from nas.genome.primitives.tensors import Gates, Inputs, Mask, Tokens, drop_padding
 
 
 def summed(logarithms: Float[Tensor, "b h n g"], mask: Mask) -> Gates:

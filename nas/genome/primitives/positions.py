@@ -48,10 +48,7 @@ def _plain_rope(params: Params, sizes: Sizes) -> Params:
     "RoPE({tokens})",
     "Su et al. 2021 (RoFormer), eq. 15; share: Black et al. 2022 (GPT-NeoX)",
     role=Role.POSITION,
-    parameters={
-        "share": SHARE,
-        "base": Real(default=10000.0, low=1.0, high=1e9),
-    },
+    parameters={"share": SHARE, "base": Real(default=10000.0, low=1.0, high=1e9)},
     plain=_plain_rope,
 )
 class Rope(nn.Module):
@@ -105,13 +102,7 @@ class ShortConv(nn.Module):
     reads_hidden_tokens = True
 
     def __init__(
-        self,
-        heads: int,
-        width: int,
-        *,
-        kernel: int = 3,
-        causal: bool = True,
-        init: str = "random",
+        self, heads: int, width: int, *, kernel: int = 3, causal: bool = True, init: str = "random"
     ) -> None:
         super().__init__()
         self.reach = (kernel - 1, 0) if causal else ((kernel - 1) // 2, kernel // 2)

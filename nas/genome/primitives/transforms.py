@@ -226,10 +226,7 @@ class GatedValue(nn.Module):
     "{tokens} ⊙ σ(W x)",
     "Qiu et al. 2025 (Gated Attention, arXiv 2505.06708), eq. 5",
     role=Role.GATE,
-    parameters={
-        "per": Choice(default="feature", values=("feature", "head")),
-        "init": GATE_INIT,
-    },
+    parameters={"per": Choice(default="feature", values=("feature", "head")), "init": GATE_INIT},
     sign=common_sign,
     is_featurewise=lambda params: params["per"] == "feature",
 )

@@ -7,14 +7,12 @@ contains a path that breaks the rule.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 from nas.genome import STREAMS, Genome, Ref
 from nas.genome.types import Problem, Typing, infer, is_constant
 from nas.space.rules.automaton import Symbol
 from nas.space.rules.policy import Policy, Rule
-
-MAX_PLACES: Final = 20  # reported violations per rule
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class _Graph:
                 broken.append(self._violation(rule, node, []))
             if not rule.is_some and (wrong := masks[ref] & ~rule.wanted):
                 broken.append(self._violation(rule, node, self._witness(rule, masks, ref, wrong)))
-        return broken[:MAX_PLACES]
+        return broken
 
     def _reached(self, rule: Rule) -> dict[Ref, int]:
         masks: dict[Ref, int] = {stream: int(rule.starts(stream)) for stream in STREAMS}

@@ -162,7 +162,7 @@ def _draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility
     if not space.visibility:  # without choices, no random number is drawn
         return Visibility()
     names = (f.name for f in fields(Visibility))
-    return Visibility(**{name: pick(space.visibility_choices(name), rng) for name in names})
+    return Visibility(**{name: pick(space.choices(name), rng) for name in names})
 
 
 def _change(projections: Projections, space: SearchSpace, rng: np.random.Generator) -> Projections:

@@ -24,7 +24,6 @@ from nas.space.rules.automaton import Symbol
 
 ANY: Final = -1  # the bit mask of all states
 NEVER: Final = 10**6
-MAX_WAYS: Final = 200_000  # productions of all goals
 
 # For each rule, a bit mask of automaton states, such as those that paths to a node reach.
 Masks = tuple[int, ...]
@@ -66,7 +65,7 @@ class Grammar:
     output.
 
     Raises:
-        SpaceError: no genome of the space obeys the rules, or there are too many ways to do so.
+        SpaceError: no genome of the space obeys the rules.
     """
 
     def __init__(self, space: SearchSpace, policy: Policy) -> None:
@@ -75,7 +74,6 @@ class Grammar:
         self.streams = {s: tuple(int(rule.starts(s)) for rule in self.rules) for s in STREAMS}
         self._productions: dict[Goal, tuple[Production, ...]] = {}
         self._sizes: dict[Goal, int] = {}
-        self._where, self._count = f"space {space.name}, policy {policy.name}", 0
         wanted = (rule.wanted if rule.word is None else ANY for rule in self.rules)
         self.start = Goal(Kind.TOKENS, tuple(wanted))
         if self.size(self.start) > space.nodes.max:
@@ -155,14 +153,7 @@ class Grammar:
     def _ways(self, goal: Goal) -> Iterator[tuple[OpSignature, tuple[Goal, ...]]]:
         for operation in self.op_signatures:
             if operation.signature.output.kind is goal.kind:
-                for goals in self.operand_goals(goal, operation):
-                    self._count += 1
-                    if self._count > MAX_WAYS:
-                        raise SpaceError(
-                            f"{self._where}: there are more than {MAX_WAYS} ways to obey the "
-                            "rules; expected fewer or simpler rules."
-                        )
-                    yield operation, goals
+                yield from ((operation, goals) for goals in self.operand_goals(goal, operation))
 
 
 def _splits(rule: Rule, mask: int, operation: OpSignature) -> list[Masks]:

@@ -21,16 +21,12 @@ from nas.space.vary.grammar import Goal, OpSignature, Production
 
 T = TypeVar("T")
 
-# Relative probabilities of roles; primitives of one role are equally likely.
+# Relative probabilities of roles, 1 for all others; primitives of one role are equally likely.
 ROLE_WEIGHTS: Final = {
     Role.SCORE: 4.0,
     Role.NORMALIZE: 4.0,
     Role.AGGREGATE: 3.0,
     Role.TRANSFORM: 2.0,
-    Role.ADJUST: 1.0,
-    Role.GATE: 1.0,
-    Role.POSITION: 1.0,
-    Role.FORGET: 1.0,
 }
 # Weight of the stream with the name of an operand ("query": q); all other streams have weight 1.
 PREFERENCE: Final = 3.0
@@ -69,7 +65,7 @@ def grow(draft: Draft, goal: Goal, budget: int, rng: np.random.Generator, port: 
 def pick_production(ways: list[Production], rng: np.random.Generator) -> Production:
     """Return a random production: first its role is drawn, then its primitive."""
     roles = sorted({p.operation.signature.role for p in ways})
-    role = roles[choose([ROLE_WEIGHTS[r] for r in roles], rng)]
+    role = roles[choose([ROLE_WEIGHTS.get(r, 1.0) for r in roles], rng)]
     ways = [p for p in ways if p.operation.signature.role is role]
     op = pick(sorted({p.operation.op for p in ways}), rng)
     return pick([p for p in ways if p.operation.op == op], rng)
