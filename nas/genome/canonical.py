@@ -46,11 +46,11 @@ def canonicalise(
     """Return the normal form of a genome, by the steps in the module docstring.
 
     Args:
-        sizes: model sizes, for rules that hold only at these sizes, such as removing a window that
-            covers all tokens.
+        sizes: model sizes, for rules that hold only there, such as removing a window that covers
+        all
+            tokens.
         is_causal: whether all calls (True) or no calls (False) of the mechanism are causal; None
-        for a
-            normal form that is valid in both cases.
+            for a normal form that is valid in both cases.
 
     Raises:
         GenomeError: a primitive or parameter does not exist, or a value is invalid.
