@@ -26,7 +26,7 @@ def test_primitive_keeps_the_promises_of_all_primitives(name: str) -> None:
 
 
 def test_every_primitive_is_registered() -> None:
-    assert len(NAMES) == 16
+    assert len(NAMES) == 17
 
 
 def tokens(length: int, count: int) -> list[Tensor]:
