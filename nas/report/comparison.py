@@ -104,7 +104,7 @@ class Cell(Result):
 
     Attributes:
         mean: mean of the metric over the successful trainings; None if all trainings failed.
-        error: standard error of ``mean``; None for fewer than two successful trainings.
+        error: standard error of ``mean``; None for a single value.
         values: value of the metric by repeat; None for a failed training. If learning rates were
             tried, the values at the chosen rate of the seeds that did not choose it.
         failed: number of failed trainings by reason, at all rates.
@@ -113,8 +113,7 @@ class Cell(Result):
             either mechanism failed (at each rate, if rates were tried).
         learning_rate: the chosen learning rate; None if rates were not tried, or if a training
             failed at each rate.
-        rates: mean of the metric at each rate without a failed training; empty if rates were not
-            tried.
+        rates: mean of the metric at each rate that was tried without a failed training.
     """
 
     mean: float | None
@@ -246,14 +245,9 @@ def compare(
 ) -> Comparison:
     """Return the comparison of mechanisms, computed from their finished trainings.
 
-    Args:
-        trained: all trainings. Mechanisms have the order of their first trainings.
-        tasks: name of the task of each part, in the order of the parts.
-        against: name of the reference; None for no differences.
-        seeds: number of reported trainings of each mechanism in each part.
-        absent: reasons why mechanisms cannot be trained, by name, then by part.
-        found: see ``Row``, by name.
-        test, run: see ``Comparison``.
+    Mechanisms have the order of their first trainings in ``trained``, parts the order of ``tasks``.
+    ``seeds`` is the number of reported trainings of each mechanism in each part. ``absent`` and
+    ``found`` are those of ``Row``, by name of the mechanism.
     """
     parts: dict[str, dict[str, list[TrainingRow]]] = {}
     for row in sorted(trained, key=lambda row: ([*tasks].index(row.part), row.repeat)):

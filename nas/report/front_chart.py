@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from nas.common.errors import RunError
 from nas.common.objectives import Objective
@@ -57,9 +58,7 @@ FEW: Final = 4
 class FrontAxes:
     """The two axes of a chart of mechanisms; coordinates of fractions are in per cent.
 
-    Attributes:
-        across: objective on the horizontal axis: the first cost, or without a cost an objective.
-        up: objective on the vertical axis: the first metric, or without a metric an objective.
+    The first cost is ``across``, the first metric is ``up``; without one, another objective is.
     """
 
     across: Objective
@@ -161,7 +160,6 @@ def front_chart(
     tooltip = [alt.Tooltip(f"{name}:N") for name in ("mechanism", "formula", "up", "across")]
     target = {"href": "link:N"} if link else {}
     layers = [
-        *_limit_rules(axes, x, y),
         *(
             alt.Chart(data_frame({"x": a, "y": b} for a, b in steps))
             .mark_line(
@@ -174,6 +172,7 @@ def front_chart(
         points.mark_point(filled=True, opacity=1, stroke=PAPER, strokeWidth=0.7).encode(
             color=colour, shape=shape, size=alt.Size("area:Q", scale=None)
         ),
+        *_limit_rules(axes, x, y),
         *_labels(_wanted(shown, axes)[: FEW if is_narrow else None], stairs, rows, x, y, colour),
         # Larger invisible marks are easier to point at.
         points.mark_point(filled=True, size=130, opacity=0).encode(tooltip=tooltip, **target),
@@ -236,7 +235,7 @@ def _limit_rules(axes: FrontAxes, x: ChartScale, y: ChartScale) -> Iterator[Any]
             place = {"x": alt.value(x.length), "y": alt.Y("limit:Q")}
         rule = alt.Chart(data_frame([{"limit": limit, "text": f"limit {text}"}]))
         yield rule.mark_rule(strokeDash=[4, 3], color=DIM).encode(**{axis: place[axis]})
-        yield rule.mark_text(color=DIM, fontSize=11, **style).encode(**place, text="text:N")
+        yield from _written(rule.encode(**place, text="text:N"), alt.value(DIM), style)
 
 
 def _stairs(view: RunView, axes: FrontAxes, x: ChartScale) -> list[Point]:
@@ -246,19 +245,19 @@ def _stairs(view: RunView, axes: FrontAxes, x: ChartScale) -> list[Point]:
 
 def _wanted(views: Sequence[RunView], axes: FrontAxes) -> Rows:
     """Return labels: best, knee and cheapest members of the fronts, then named mechanisms."""
-    labels = []
+    rows = []
     for view in views:
-        texts = {member.digest: (member, FRONT, view.name_of(member)) for member in view.members}
-        texts = {digest: texts[digest] for digest in view.titles}
-        for digest, (member, _, _) in texts.items():
-            text = f"{', '.join(view.titles[digest])}: {view.called(member)}"
-            texts[digest] = (member, FRONT, text)
-        texts |= {c.digest: (c, NAMED, name) for name, c in view.named if c.digest not in texts}
-        for candidate, series, text in texts.values():
+        members = {member.digest: member for member in view.members}
+        labels = [
+            (members[digest], FRONT, f"{', '.join(titles)}: {view.called(members[digest])}")
+            for digest, titles in view.titles.items()
+        ]
+        labels += [(c, NAMED, name) for name, c in view.named if c.digest not in view.titles]
+        for candidate, series, text in labels:
             x, y = axes.place(candidate.objectives)
-            label = {"x": x, "y": y, "text": printable(text), "series": series, "run": view.name}
-            labels.append(label)
-    return labels
+            row = {"x": x, "y": y, "text": printable(text), "series": series, "run": view.name}
+            rows.append(row)
+    return rows
 
 
 def _labels(
@@ -291,7 +290,12 @@ def _labels(
             taken.append((*place, half))
             placed.append({**label, "dx": place[0] - at[0], "dy": place[1] - at[1]})
     texts = alt.Chart(data_frame(placed)).encode(x="x:Q", y="y:Q", text="text:N")
-    style = {"fontSize": 11, "dx": alt.expr("datum.dx"), "dy": alt.expr("datum.dy")}
+    yield from _written(texts, colour, {"dx": alt.expr("datum.dx"), "dy": alt.expr("datum.dy")})
+
+
+def _written(texts: Any, colour: Any, style: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the layers of texts that are readable above marks: an edge, then the letters."""
+    style = {"fontSize": 11, **style}
     yield texts.mark_text(stroke=PAPER, strokeWidth=3, strokeOpacity=0.85, **style)
     yield texts.mark_text(**style).encode(color=colour)
 
@@ -305,35 +309,21 @@ def _place(
 ) -> Point | None:
     """Return the centre of a label of width ``2 * half`` near a point, in pixels; None if none.
 
-    It is the nearest place that overlaps no label and the fewest marks.
-
-    Args:
-        marks: centres of all marks.
-        taken: centres and half widths of the labels that exist already.
-        size: width and height of the chart.
+    It is the nearest place that overlaps no label and the fewest marks. ``marks`` are the centres
+    of all marks, ``taken`` the centres and half widths of the labels that exist already, ``size``
+    is that of the chart.
     """
-    centres = [
-        (
-            distance,
-            at[0] + math.cos(math.radians(angle)) * (distance + half),
-            at[1] - math.sin(math.radians(angle)) * (distance + LINE / 2),
-        )
-        for distance, angle in product(DISTANCES, ANGLES)
-    ]
-    free = [
-        (distance, x, y)
-        for distance, x, y in centres
-        if half < x < size[0] - half
-        and LINE < y < size[1] - LINE
-        and not any(abs(x - a) < half + b + 4 and abs(y - c) < LINE for a, c, b in taken)
-    ]
-
-    def cost(place: tuple[float, float, float]) -> float:
-        distance, x, y = place
-        near = (abs(x - a) < half + 5 and abs(y - c) < LINE / 2 + 5 for a, c in marks)
-        return distance + 15 * sum(near)
-
-    return min(free, key=cost)[1:] if free else None
+    distances, angles = map(np.ravel, np.meshgrid(DISTANCES, np.radians(ANGLES), indexing="ij"))
+    x = at[0] + np.cos(angles) * (distances + half)
+    y = at[1] - np.sin(angles) * (distances + LINE / 2)
+    is_free = (half < x) & (x < size[0] - half) & (y > LINE) & (y < size[1] - LINE)
+    cost = distances.copy()
+    for left, up, reach in taken:
+        is_free &= (abs(x - left) >= half + reach + 4) | (abs(y - up) >= LINE)
+    for left, up in marks:
+        cost += 15 * ((abs(x - left) < half + 5) & (abs(y - up) < LINE / 2 + 5))
+    best = np.where(is_free, cost, np.inf).argmin()
+    return (float(x[best]), float(y[best])) if is_free[best] else None
 
 
 def _factor(objective: Objective) -> float:

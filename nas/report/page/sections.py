@@ -117,10 +117,7 @@ class IntervalScale:
         """Return positions of a difference and its 95 % interval, and both as text.
 
         The value of "beyond" is -1 or 1 for a difference to the left or right of the drawing.
-
-        Args:
-            difference: an object with the keys "mean", "error", "low" and "high".
-            unit: unit of the metric.
+        ``difference`` has the keys "mean", "error", "low" and "high".
         """
         mean, low, high = (difference[name] for name in ("mean", "low", "high"))
         drawn: dict[str, Any] = {
