@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -127,7 +128,13 @@ def test_search_resume_and_export_from_python(tmp_path: Path) -> None:
         f"task: {{name: vit-cifar10, data: digits{fields}}}\n"
     )
     ended = nas.search(
-        str(space), generations=2, population=2, lag=1, backend="local", runs=tmp_path / "runs"
+        space,
+        generations=2,
+        population=np.int64(2),
+        seed=np.int64(1),
+        lag=1,
+        backend="local",
+        runs=tmp_path / "runs",
     )
     assert ended.status == "finished"
     assert ended.counts.evaluated == 4
@@ -149,6 +156,29 @@ def test_evaluate_refuses_illegal_genomes_and_zero_seeds(tmp_path: Path) -> None
         nas.evaluate([path], data="digits", backend="local")
     with pytest.raises(ConfigError, match="seeds: found 0"):
         nas.evaluate(["mha"], seeds=0)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "sentence"),
+    [
+        (nas.search, {"space": "quickstart", "population": 2.5}, "population: found float 2.5; ex"),
+        (nas.search, {"space": "quickstart", "gens": 2}, "unknown key 'gens'; .*generations"),
+        (nas.search, {"space": None}, "nas.search, space: found nothing; expected a valid string"),
+        (nas.cost, {"sources": 3}, "found int 3; expected str | Path | Genome"),
+        (nas.build_attention, {"source": "mha", "heads": 2}, "the key 'dim' is missing"),
+    ],
+)
+def test_arguments_are_refused_in_a_sentence(
+    function: Any, arguments: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        function(**arguments)
+
+
+def test_arguments_are_converted_to_the_types_of_python() -> None:
+    counted = nas.cost("mha", dim=np.int64(64), tokens=np.array([7, 9])).to_dict()
+    assert counted == nas.cost(["mha"], dim="64", tokens=[7, 9]).to_dict()  # type: ignore[arg-type]
+    assert json.dumps(counted)
 
 
 def test_weights_need_a_run_and_its_sizes(tmp_path: Path, recorded_run: Path) -> None:

@@ -14,6 +14,7 @@ from nas.api.execution import (
     Executing,
     resolve_legal,
 )
+from nas.common.arguments import public
 from nas.common.errors import ConfigError
 from nas.common.objectives import check_count
 from nas.common.rates import BY_VALIDATION, CHOOSING_SEEDS
@@ -29,6 +30,7 @@ from nas.tasks import Data, Task, load_task
 from nas.training.user_module import UserModule
 
 
+@public
 def evaluate(
     sources: str | Path | Genome | Sequence[str | Path | Genome],
     *,

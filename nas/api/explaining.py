@@ -15,6 +15,7 @@ from nas.api.execution import (
     Executing,
     check_legal,
 )
+from nas.common.arguments import public
 from nas.common.errors import ConfigError
 from nas.common.objectives import MAX_COUNT
 from nas.costs import costs_of, default_costs
@@ -36,6 +37,7 @@ from nas.training.hardware import hardware_name, usable_gpus
 MARGIN: Final = 0.01  # share of the distance from chance to the ideal
 
 
+@public
 def explain(
     source: str | Path | Genome,
     *,

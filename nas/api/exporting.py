@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from nas.common.arguments import public
 from nas.common.errors import ExportError
 from nas.common.text import plural
 from nas.exporting import EXPORTS, ExportRequest, export_file, weights_file
@@ -45,6 +46,7 @@ class ExportResult(Result):
     remarks: tuple[str, ...] = ()
 
 
+@public
 def export(
     source: str | Path | Genome,
     path: str | Path,

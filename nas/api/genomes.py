@@ -7,14 +7,15 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from torch import nn
 
 from nas import compiler
+from nas.common.arguments import public
 from nas.common.config import named_files
 from nas.common.errors import NasWarning
-from nas.common.objectives import QUALITY
+from nas.common.objectives import QUALITY, check_count
 from nas.costs import COSTS
 from nas.genome import Genome
 from nas.genome.canonical import digest
@@ -29,8 +30,6 @@ from nas.space.rules import Violation
 from nas.store.sources import load_genome, resolve
 from nas.tasks import built_in_tasks, load_task
 
-AnySource: TypeAlias = str | Path | Genome
-
 
 @dataclass(frozen=True)
 class ValidateResult(Result):
@@ -42,8 +41,9 @@ class ValidateResult(Result):
     violations: tuple[Violation, ...]
 
 
+@public
 def cost(
-    sources: AnySource | Sequence[AnySource],
+    sources: str | Path | Genome | Sequence[str | Path | Genome],
     *,
     dim: int = 64,
     heads: int = 4,
@@ -63,13 +63,16 @@ def cost(
             measured, and the table has measured times of all.
         tokens: sequence length, or several lengths.
     """
-    items = [sources] if isinstance(sources, AnySource) else sources
+    items = [sources] if isinstance(sources, str | Path | Genome) else sources
     lengths = [tokens] if isinstance(tokens, int) else tokens
+    for length in lengths:
+        check_count("tokens", length)
     return count_costs([resolve(source) for source in items], dim, heads, lengths)
 
 
+@public
 def show(
-    source: AnySource,
+    source: str | Path | Genome,
     *,
     dim: int | None = None,
     heads: int | None = None,
@@ -89,7 +92,10 @@ def show(
     return examine(resolve(source), dim, heads, tokens)
 
 
-def validate(source: AnySource, *, policy: str = "score_normalize_aggregate") -> ValidateResult:
+@public
+def validate(
+    source: str | Path | Genome, *, policy: str = "score_normalize_aggregate"
+) -> ValidateResult:
     """Check the types of a genome's operations and the rules of a policy; return what is broken.
 
     Examples:
@@ -103,8 +109,9 @@ def validate(source: AnySource, *, policy: str = "score_normalize_aggregate") ->
     return ValidateResult(not violations, digest(genome), loaded.name, violations)
 
 
+@public
 def build_attention(
-    source: AnySource, dim: int, heads: int, *, qkv_bias: bool = False
+    source: str | Path | Genome, dim: int, heads: int, *, qkv_bias: bool = False
 ) -> nn.Module:
     """Return a mechanism as a module ``block(x, attn_mask, key_padding_mask, is_causal)``.
 

@@ -15,9 +15,10 @@ from nas.api.execution import (
     Executing,
     resolve_legal,
 )
+from nas.common.arguments import public
 from nas.common.errors import ConfigError
 from nas.common.objectives import check_count
-from nas.common.sequential import CLAIMS, Claim
+from nas.common.sequential import Claim
 from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.study import resolve_under, why_not
 from nas.evaluation.trial import task_fingerprint, training_seed
@@ -31,6 +32,7 @@ from nas.tasks import load_task
 PLACES: Final = 50  # mechanisms of a record over which the probability of false claims is bounded
 
 
+@public
 def judge(
     source: str | Path | Genome,
     *,
@@ -76,8 +78,6 @@ def judge(
             mechanisms are the same; or the record has trainings of 50 other mechanisms.
     """
     check_count("pairs", pairs)
-    if claim not in CLAIMS:
-        raise ConfigError(f"claim: found {claim!r}; expected one of {', '.join(CLAIMS)}.")
     if not minutes > 0:
         raise ConfigError(f"minutes: found {minutes:g}; expected a positive number.")
     options = Execution(**execution)

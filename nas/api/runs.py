@@ -12,6 +12,7 @@ from typing import Unpack
 from markupsafe import Markup
 
 from nas.api.execution import Executing, task_of
+from nas.common.arguments import public
 from nas.common.errors import NasError
 from nas.common.objectives import SearchConfig
 from nas.evaluation.execution import Execution, make_evaluator
@@ -49,6 +50,7 @@ class NotebookResult(SearchResult):
         return render("notebook.html", headline=verdict_of(view).headline, content=table)
 
 
+@public
 def search(
     space: str,
     *,
@@ -124,6 +126,7 @@ def search(
     return _displayed(result)
 
 
+@public
 def resume(
     run: str = "latest",
     *,
@@ -164,6 +167,7 @@ def resume(
     return _displayed(result)
 
 
+@public
 def confirm(
     run: str = "latest",
     ids: Sequence[str] = (),

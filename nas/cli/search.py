@@ -25,12 +25,12 @@ def search(
     space: Annotated[
         str | None, typer.Option(help="A search space, by name or path.", show_default=False)
     ] = None,
-    generations: Annotated[int, typer.Option("--gens", min=1, help="Generations.")] = (
-        SearchConfig.generations
-    ),
-    population: Annotated[int, typer.Option("--pop", min=1, help="Trainings of a generation.")] = (
-        SearchConfig.population
-    ),
+    generations: Annotated[
+        int, typer.Option("--gens", "--generations", min=1, help="Generations.")
+    ] = (SearchConfig.generations),
+    population: Annotated[
+        int, typer.Option("--pop", "--population", min=1, help="Trainings of a generation.")
+    ] = (SearchConfig.population),
     task: options.Task = None,
     target: Annotated[
         str | None, typer.Option(help="A longer task of the family, whose front is searched.")
@@ -94,7 +94,8 @@ def resume(
     context: typer.Context,
     run: options.RunName = "latest",
     generations: Annotated[
-        int | None, typer.Option("--gens", min=1, help="Total number of generations.")
+        int | None,
+        typer.Option("--gens", "--generations", min=1, help="Total number of generations."),
     ] = None,
     data: options.Data = None,
     retry_failed: Annotated[

@@ -24,6 +24,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, Final, TypeVar
 
+from nas.common.arguments import public
 from nas.common.config import near
 from nas.common.errors import ConfigError, NasWarning
 
@@ -196,6 +197,7 @@ class Registry(Mapping[str, M]):
         return Plugin(*place, tuple(offered), fault)
 
 
+@public
 def load_plugin(path: str | Path) -> None:
     """Import a Python file that registers primitives, tasks or other members as a module.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from nas.common.arguments import public
 from nas.common.registry import plugin_files
 from nas.common.text import plural, printable
 from nas.report.front_columns import front_columns, is_estimated
@@ -114,6 +115,7 @@ class Front(Result):
         return f"<div><p>{escape(headline(self.view))}</p>{table}{notes}</div>"
 
 
+@public
 def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
     """Read the front of a run; a notebook shows it as a table.
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nas.common.arguments import public
 from nas.common.config import near, parse_json, read_document
 from nas.common.errors import ConfigError, ExportError, GenomeError, RunError
 from nas.common.system import read_regular
@@ -107,6 +108,7 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
     )
 
 
+@public
 def load_genome(source: str | Path | Genome, runs: str | Path = RUNS) -> Genome:
     """Return the genome that the argument SOURCE of a command names, see ``resolve``."""
     return resolve(source, Path(runs)).genome

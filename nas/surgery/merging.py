@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nas.common.arguments import public
 from nas.common.errors import ConfigError
 from nas.compiler.plan import Step
 from nas.genome import LABELS, key_width
@@ -29,6 +30,7 @@ from nas.surgery.matrices import MatrixBlock, agree, mapped, refusal, repeated
 FORMS: Final = ("patterns", "messages", "both")
 
 
+@public
 def merge(block: nn.Module, what: str = "both") -> nn.Module:
     """Return an attention block with merged matrices and the same outputs.
 
@@ -59,6 +61,7 @@ def merge(block: nn.Module, what: str = "both") -> nn.Module:
     return matrices.as_block(block)
 
 
+@public
 def factor(block: nn.Module, rank: int) -> nn.Module:
     """Return an attention block whose merged matrices are factored into smaller ones again.
 

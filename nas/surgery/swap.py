@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import nn
 
+from nas.common.arguments import public
 from nas.common.errors import GenomeError, NasError
 from nas.compiler import make_plan
 from nas.genome import Genome, Rest
@@ -45,6 +46,7 @@ class _Site(NamedTuple):
     host: Host
 
 
+@public
 def swap_attention(
     model: nn.Module,
     mechanism: Genome | str,
@@ -102,6 +104,7 @@ def swap_attention(
     return [site.name for site, _ in chosen]
 
 
+@public
 def save_swapped(model: nn.Module, file: str | Path) -> None:
     """Save the weights of a model, and the genomes that ``nas.swap_attention`` put into it.
 
@@ -118,6 +121,7 @@ def save_swapped(model: nn.Module, file: str | Path) -> None:
     torch.save({"attention": genomes, "state_dict": model.state_dict()}, file)
 
 
+@public
 def load_swapped(model: nn.Module, file: str | Path) -> nn.Module:
     """Replace the attention of a model as in the saved model, load the weights, return the model.
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
+from nas.common.arguments import public
 from nas.common.errors import RunError
 from nas.common.system import garbage_collection_paused
 from nas.report.charts import BLUE, COLOURS, DIM, GREEN, GREY, GRID, INK, ORANGE, PAPER, svg_of
@@ -40,6 +41,7 @@ THEME: Final = {
 }  # fmt: skip
 
 
+@public
 def write_report(
     runs: str | Path | Sequence[str | Path], path: str | Path, *, folder: str | Path = RUNS
 ) -> Path:
