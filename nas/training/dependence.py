@@ -148,7 +148,9 @@ def _check_gradients(
     n, dim = x.shape[1:]
     above = torch.linspace(-1.0, 1.0, dim, dtype=x.dtype)
     for token in _positions(n - 1 if options else n) - 1:
-        (gradient,) = torch.autograd.grad(out[1, token] @ above, x, retain_graph=True)
+        (gradient,) = torch.autograd.grad(
+            out[1, token] @ above, x, retain_graph=True, materialize_grads=True
+        )
         size = gradient.abs().amax(dim=2)
         least = tolerance * size.max()
         if (size[[0, 2, 3]] > least).any():
