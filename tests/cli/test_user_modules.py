@@ -243,7 +243,7 @@ def test_confirm_compares_a_front_with_a_module(nas: Any) -> None:
         assert part["difference"]["mean"] == pytest.approx(sum(gains) / len(gains))
     again = nas(*command, "mine.py:Mixer")
     assert "[" not in again.err  # all trainings are recorded
-    assert "over mine.py:Mixer: mean difference in points" in again.out
+    assert "over mine.py:Mixer: mean difference between" in again.out
     assert "* measured on a torch module" in again.out
     assert nas("front", "a").status == 0
     assert nas("report", "a", "-o", "a.html").status == 0
