@@ -1,8 +1,7 @@
 """Training: train a model of a task on a processor core or a GPU.
 
-The package `nas.evaluation`, which assigns trainings to workers and records their results, calls
-this package. The class `Report` is defined here so that a record, which contains reports, can be
-read without importing torch. Import everything else from its module.
+`Report` is defined here so that a record, which contains reports, can be read without importing
+torch. Import everything else from its module.
 """
 
 from __future__ import annotations

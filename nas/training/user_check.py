@@ -45,10 +45,9 @@ def check_user_module(
 
     Raises:
         ConfigError: code of the file raised an exception, ended its process, or took too long; the
-            class, its signatures or its output are not as ``nas.training.candidate``
-            describes; the output is not finite, random in evaluation, constant, or depends on other
-            examples or hidden tokens; or the module cannot be differentiated or copied, or seeds
-            torch's random generator.
+            class or its output is not as ``nas.training.candidate`` describes; the output is not
+            finite, random in evaluation, constant, or depends on other examples or hidden tokens;
+            or the module cannot be differentiated, or seeds torch's random generator.
     """
     _ask(_check, module, sizes, is_causal, is_padded, time_limit=time_limit)
 
@@ -57,9 +56,8 @@ def check_user_module(
 def module_costs(module: UserModule, sizes: ModelSizes, is_causal: bool) -> dict[str, float]:
     """Return ``macs``, for one sequence, and ``params`` of all attention layers of a model.
 
-    torch's FlopCounterMode counts two FLOPs for each multiply-add of matrix products, convolutions
-    and fused attention. Other operations count as zero. What decoding with a cache would cost is
-    not known.
+    torch's FlopCounterMode counts matrix products, convolutions and fused attention; other
+    operations count as zero.
     """
     costs: dict[str, float] = _ask(_costs, module, sizes, is_causal)
     return {name: sizes.depth * cost for name, cost in costs.items()}

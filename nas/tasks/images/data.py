@@ -187,10 +187,7 @@ def draw_two(
     The parts have about ``first`` and ``second`` items. The classes alternate in both, so that the
     first k items of a part are balanced for each k. If there are fewer items than requested, all
     are drawn, and both parts are smaller in proportion. If each class has enough items, the second
-    part does not depend on the size of the first part.
-
-    Args:
-        labels: the class of each item, shape (n,), n >= 2.
+    part does not depend on the size of the first part. ``labels`` has two or more items.
     """
     shuffled = rng.permutation(len(labels))
     interleaved = shuffled[np.lexsort((labels[shuffled], _ranks(labels[shuffled])))]

@@ -4,9 +4,9 @@
     causal: logits_t = W · norm(layers(x))_t        text: logits = W · mean_t norm(layers(x))_t
 
 E contains the embeddings of tokens and P the embeddings of positions. ``roll`` rotates the features
-by one place, so that a token and its predecessor stay distinct. The token shift is used by the task
-recall. Without it, standard attention must first learn to read the previous token, which takes
-longer than the training. (Arora et al. 2023 use a short convolution in each layer instead.)
+by one place, so that a token and its predecessor stay distinct. Without the token shift of the task
+recall, standard attention must first learn to read the previous token, which takes longer than the
+training. (Arora et al. 2023 use a short convolution in each layer instead.)
 """
 
 from __future__ import annotations
@@ -66,10 +66,8 @@ class _Embedded(Transformer):
     """A transformer with embeddings of tokens and positions, and with an output layer.
 
     Args:
-        num_tokens, num_classes: size of the vocabulary, and number of logits.
         read: slice of the tokens, from some token to the last, at which logits are computed.
-        token_shift: whether the embedding of the previous token is added to each token, as in the
-            formula at the top of this module.
+        token_shift: see the formula at the top of this module.
         is_tied: whether the output layer and the embedding of tokens share their weights.
     """
 

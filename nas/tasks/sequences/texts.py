@@ -45,10 +45,8 @@ class TextsTask(SequenceTask):
         data: ``synthetic`` for reviews that are generated from ``data_seed``; ``textfolder:PATH``;
             or ``hf:NAME`` (see ``hugging_face``). A text folder contains the folders train/ and,
             optionally, test/ (or val/), each with a folder of .txt files for each class.
-        words: largest size of the vocabulary, including one token for padding and one token for
-            all rare words.
-        length: number of words that are read from each text; half of them are read from each end
-            of a longer text.
+        words: largest size of the vocabulary, including the tokens of padding and of rare words.
+        length: number of words that are read from each text, half of them from either end.
         train_examples, validation_examples: numbers of texts in the two splits, which are drawn
             from the training part of the data, and reduced in proportion if it has fewer texts.
     """
