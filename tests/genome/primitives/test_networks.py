@@ -25,7 +25,7 @@ def test_additive_score_equals_its_formula_pair_by_pair() -> None:
     out, w1, w2 = module.out_weight, module.query_map.weight, module.key_map.weight
     for i, j in itertools.product(range(3), range(5)):
         hidden = torch.tanh(query[:, :, i] @ w1.T + key[:, :, j] @ w2.T)
-        torch.testing.assert_close(scores[:, :, i, j], (hidden @ out.T).squeeze(-1))
+        torch.testing.assert_close(scores[:, :, i, j], hidden @ out)
 
 
 def pair_by_pair(module: Any, query: Tensor, key: Tensor) -> Tensor:
