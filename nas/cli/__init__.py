@@ -56,11 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         complain("interrupted; what was recorded is kept.")
         status = INTERRUPTED
-    except MemoryError as error:
-        complain(f"there is not enough memory for this ({error}); ask for less.")
-        status = 2
-    except ImportError as error:  # for example of torch, if memory is limited
-        complain(f"a package cannot be imported ({error}); install it again, or allow more memory.")
+    except (MemoryError, ImportError) as error:  # for example of torch, if memory is limited
+        complain(f"not enough memory, or a package that cannot be imported ({error}).")
         status = 2
     except BrokenPipeError:
         _discard_output()

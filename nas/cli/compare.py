@@ -18,9 +18,11 @@ def evaluate(
     context: typer.Context,
     sources: options.Sources,
     tasks: Annotated[
-        str | None,
+        Any,
         typer.Option(
-            help="Tasks, by name or path, separated by commas; default: RUN/ID's, or vit-cifar10."
+            metavar="TASK,...",
+            help="Tasks, by name or path; default: RUN/ID's, or vit-cifar10.",
+            parser=options.names,
         ),
     ] = None,
     against: Annotated[
@@ -52,11 +54,9 @@ def evaluate(
     from nas.report.charts import comparison_chart
     from nas.report.comparison_table import comparison_table
 
-    names = [name.strip() for name in tasks.split(",")] if tasks else []
     result = comparing.evaluate(
-        **options.arguments(context, "tasks", "data", "plot", "as_json"),
-        tasks=names,
-        data=options.data_of(data or (), names),
+        **options.arguments(context, "data", "plot", "as_json"),
+        data=options.data_of(data or (), tasks or ()),
         on_training=note_training,
     )
     write_picture(plot, "the differences", lambda: comparison_chart(result))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -101,7 +101,12 @@ def cost(
     dim: options.Dim = None,
     heads: options.Heads = None,
     tokens: Annotated[
-        str, typer.Option(help="Sequence length, or several: 64,256,1024.", metavar="LENGTHS")
+        Any,
+        typer.Option(
+            help="Sequence length, or several: 64,256,1024.",
+            metavar="LENGTHS",
+            parser=options.lengths,
+        ),
     ] = "65",
     plot: Annotated[Path | None, options.picture("cost against length")] = None,
     as_json: options.AsJson = False,
@@ -114,30 +119,11 @@ def cost(
     from nas.report.charts import cost_chart
     from nas.report.costs import show_costs
 
-    lengths = _lengths(tokens)
-    if plot is not None and len(lengths) < 2:
-        raise NasError(
-            f"--plot: found one length, {min(lengths)}; expected several, such as "
-            "--tokens 64,256,1024."
-        )
-    sizes = options.arguments(context, "tokens", "plot", "as_json")
-    table = genomes.cost(**sizes, tokens=sorted(lengths))
+    if plot is not None and len(tokens) < 2:
+        raise NasError("--plot: expected several lengths, such as --tokens 64,256,1024.")
+    table = genomes.cost(**options.arguments(context, "plot", "as_json"))
     print_result(table, show_costs, as_json)
     write_picture(plot, "cost against length", lambda: cost_chart(table))
-
-
-def _lengths(text: str) -> set[int]:
-    most = options.MOST_TOKENS
-    try:
-        lengths = {int(word) for word in text.split(",")}
-    except ValueError:
-        lengths = {0}
-    if min(lengths) < 1 or max(lengths) > most:
-        raise NasError(
-            f"--tokens {text!r}: expected whole numbers from 1 to {most:,} with commas "
-            "between them, such as 64,256,1024."
-        )
-    return lengths
 
 
 @app.command()

@@ -5,14 +5,11 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
-
-from nas.common.errors import ConfigError
 
 MOST_TOKENS: Final = 2**20
 MOST_SIZE: Final = 65_536
@@ -58,11 +55,7 @@ Runs: TypeAlias = Annotated[Path, typer.Option(help="The folder of runs.")]
 
 
 def picture(subject: str) -> Any:
-    """Return the option ``--plot``, which names a picture of the subject to write.
-
-    The command ends with a RunError before it computes anything if the file's suffix is not .png,
-    .svg or .pdf.
-    """
+    """Return the option ``--plot``, whose suffix is checked before anything is computed."""
 
     def check(path: Path | None) -> Path | None:
         if path is not None:
@@ -111,19 +104,14 @@ def with_workers(command: Callable[..., None]) -> Callable[..., None]:
 def arguments(context: typer.Context, *omitted: str) -> dict[str, Any]:
     """Return a command's options as keyword arguments of the API function of the same name.
 
-    The options have the names of the function's parameters, except those ``omitted``. An option
-    without a value is left to the function's default.
+    An option without a value is left to the function's default.
     """
     options = context.params.items()
     return {name: value for name, value in options if value is not None and name not in omitted}
 
 
 def data_of(specs: Sequence[str], tasks: Sequence[str]) -> str | dict[str, str] | None:
-    """Return the option ``--data`` of a command with several tasks: SPEC, or TASK=SPEC for each.
-
-    Raises:
-        BadParameter: several values do not all have the form TASK=SPEC, or a task occurs twice.
-    """
+    """Return the option ``--data`` of a command with several tasks: SPEC, or TASK=SPEC for each."""
     if len(specs) == 1 and specs[0].partition("=")[0] not in tasks:
         return specs[0]
     named = {name: spec for name, _, spec in (text.partition("=") for text in specs)}
@@ -132,18 +120,23 @@ def data_of(specs: Sequence[str], tasks: Sequence[str]) -> str | dict[str, str] 
     return named or None
 
 
-def limits(text: str) -> dict[str, float]:
-    """Return limits by name from a text such as "quality=0.7,time_ms=1.5"; "none" for no limits.
+def names(text: str) -> list[str]:
+    """Return the names in a text with commas between them."""
+    return [name.strip() for name in text.split(",")]
 
-    Raises:
-        ConfigError: a part of the text is no name with a number, or a name occurs twice.
-    """
+
+def lengths(text: str) -> list[int]:
+    """Return sequence lengths, sorted, of a text such as "64,256"."""
+    found = sorted({int(word) for word in text.split(",")})
+    if not 1 <= found[0] <= found[-1] <= MOST_TOKENS:
+        raise typer.BadParameter(f"expected whole numbers from 1 to {MOST_TOKENS:,}")
+    return found
+
+
+def limits(text: str) -> dict[str, float]:
+    """Return limits by name of a text such as "quality=0.7,time_ms=1.5"; "none" for no limits."""
     parts = [part.partition("=") for part in text.split(",")] if text != "none" else []
-    with suppress(ValueError):
-        found = {name.strip(): float(number) for name, _, number in parts}
-        if len(found) == len(parts) and all(0 <= number < math.inf for number in found.values()):
-            return found
-    raise ConfigError(
-        f"--region: found {text!r}; expected NAME=LIMIT,... with each name once, such as "
-        "quality=0.7."
-    )
+    found = {name.strip(): float(number) for name, _, number in parts}
+    if len(found) < len(parts) or not all(0 <= number < math.inf for number in found.values()):
+        raise typer.BadParameter("expected NAME=LIMIT,... with each name once, such as quality=0.7")
+    return found

@@ -50,14 +50,19 @@ def search(
         ),
     ] = SearchConfig.lag,
     objectives: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,...", help="Metrics and costs to optimise, if not the space's."),
+        Any,
+        typer.Option(
+            metavar="NAME,...",
+            help="Metrics and costs to optimise, if not the space's.",
+            parser=options.names,
+        ),
     ] = None,
     region: Annotated[
-        str | None,
+        Any,
         typer.Option(
             metavar="NAME=LIMIT,...",
             help="Limits of the front, such as quality=0.7,time_ms=1.5; none for no limits.",
+            parser=options.limits,
         ),
     ] = None,
     run: Annotated[str | None, typer.Option(help="The run's name.")] = None,
@@ -78,13 +83,10 @@ def search(
         raise ConfigError(
             f"--space is missing; expected {names}, or a file. `nas spaces` describes them."
         )
-    arguments = options.arguments(context, "objectives", "region")
-    if objectives is not None:
-        arguments["objectives"] = objectives.split(",")
-    if region is not None:
-        arguments["region"] = options.limits(region)
     with display(output()) as listener:
-        result = api.search(**arguments, listener=listener, command=_command_line())
+        result = api.search(
+            **options.arguments(context), listener=listener, command=_command_line()
+        )
     _show_end(result, runs)
 
 
@@ -112,9 +114,10 @@ def resume(
     from nas.api import runs as api
     from nas.report.display import display
 
-    arguments = options.arguments(context)
     with display(output()) as listener:
-        result = api.resume(**arguments, listener=listener, command=_command_line())
+        result = api.resume(
+            **options.arguments(context), listener=listener, command=_command_line()
+        )
     _show_end(result, runs)
 
 

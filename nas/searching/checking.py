@@ -12,7 +12,7 @@ from nas.common.system import read_regular
 from nas.evaluation.trial import Purpose
 from nas.searching.front_file import FRONT_FILE, run_answer
 from nas.store import Run, open_run, weights_path
-from nas.store.files import leftovers, run_argument
+from nas.store.files import run_argument
 from nas.store.frozen import load_frozen_task
 from nas.store.lock import is_held
 from nas.store.weights import read_weights
@@ -52,8 +52,6 @@ def _folder_faults(run: Run) -> Iterator[str]:
     elif path.is_file() and not _is_same_front(path, run_answer(run)):
         yield f"{path}: does not say what the record says; {resume} writes it again."
     yield from _weights_faults(run)
-    for path in (*leftovers(folder.parent), *leftovers(folder)):
-        yield f"{path}: was left unfinished by a process that was killed; it can be removed."
 
 
 def _is_same_front(path: Path, answer: Mapping[str, Any]) -> bool:

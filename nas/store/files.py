@@ -50,22 +50,14 @@ def write_file(path: Path, content: bytes) -> None:
         raise RunError(f"{path}: cannot be written ({error.strerror}).") from error
 
 
-def leftovers(folder: Path) -> list[Path]:
-    """Return the temporary files in a folder that killed processes left an hour ago or earlier."""
-    latest = time.time() - STALE_SECONDS
-    try:
-        paths = [path for path in sorted(folder.iterdir()) if _TEMPORARY.fullmatch(path.name)]
-        return [path for path in paths if path.lstat().st_mtime < latest]
-    except OSError:  # another process may remove them too
-        return []
-
-
 def sweep(folder: Path) -> None:
-    """Remove the files that ``leftovers`` returns."""
-    for path in leftovers(folder):
-        shutil.rmtree(path, ignore_errors=True)  # fails for a file
-        with contextlib.suppress(OSError):
-            path.unlink()
+    """Remove the temporary files in a folder that killed processes left an hour ago or earlier."""
+    latest = time.time() - STALE_SECONDS
+    with contextlib.suppress(OSError):  # another process may remove them too
+        for path in folder.iterdir():
+            if _TEMPORARY.fullmatch(path.name) and path.lstat().st_mtime < latest:
+                shutil.rmtree(path, ignore_errors=True)  # fails for a file
+                path.unlink(missing_ok=True)
 
 
 def run_argument(folder: Path) -> str:

@@ -85,12 +85,11 @@ def list_runs(root: Path = RUNS) -> tuple[list[RunSummary], list[RunError]]:
 def find_run(source: str, root: Path = RUNS) -> Path:
     """Return the folder of a run.
 
-    Args:
-        source: name of a run in ``root``, path of a run folder or its database, or "latest", the
-            run that a process began to write last.
+    ``source`` is the name of a run in ``root``, the path of a run folder or its database, or
+    "latest", the run that a process began to write last.
 
     Raises:
-        RunError: there is no such run. The message lists similar and recent names.
+        RunError: there is no such run.
     """
     folders = _run_folders(root)
     if source == LATEST:
@@ -103,10 +102,9 @@ def find_run(source: str, root: Path = RUNS) -> Path:
             if source and (folder / DATABASE_FILE).is_file():
                 return folder
     names = [folder.name for folder in folders]
-    recent = ", ".join(names[-8:]) or "none yet"
     raise RunError(
         f"{source[:100]!r}: there is no such run in {root}{near(source, names)}; expected a path, "
-        f"{LATEST} or a name (the last ones: {recent}). `nas runs` lists all."
+        f"{LATEST} or a name. `nas runs` lists all."
     )
 
 

@@ -1,11 +1,8 @@
 """The tables of a run database.
 
-The column ``record`` holds a dataclass as JSON (``nas.store.records``, ``nas.evaluation.trial``).
-The columns that queries use are computed from it. SQLite's ``.schema`` shows names and comments to
-people.
-
-A database of another ``VERSION`` is refused. A new field that changes results, or that older
-records lack, needs a new version.
+The column ``record`` holds a dataclass as JSON (``nas.store.records``, ``nas.evaluation.trial``),
+from which the columns that queries use are computed. A new field that changes results, or that
+older records lack, needs a new ``VERSION``; others are refused.
 """
 
 from __future__ import annotations

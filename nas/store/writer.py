@@ -130,9 +130,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 self._end_session()
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
-        if isinstance(error, Exception):
-            is_own = isinstance(error, NasError)
-            self._reason = str(error) if is_own else f"{type(error).__name__}: {error}"
+        if isinstance(error, NasError):
+            self._reason = str(error)
+        elif isinstance(error, Exception):
+            self._reason = f"{type(error).__name__}: {error}"
         self.close()
 
     def _begin_session(self, session: Session) -> None:
