@@ -135,9 +135,8 @@ class WorkerResources:
 def allocate(execution: Execution, machines: Sequence[Machine]) -> list[WorkerResources]:
     """Return the cores and GPUs of each worker that starts at the beginning.
 
-    By default there is one worker per core. With GPUs, up to `WORKERS_PER_GPU` workers share each
-    GPU (`WORKERS_UNDER_MPS` under MPS), as many as the cores of its machine allow, and every GPU
-    has a worker.
+    By default there is one worker per core, or as many share each GPU as `WORKERS_PER_GPU`,
+    `WORKERS_UNDER_MPS` and the cores of its machine allow; every GPU has a worker.
 
     Raises:
         DeviceError: the machines have too few cores or GPUs.
@@ -213,7 +212,7 @@ def make_evaluator(
 ) -> Evaluator:
     """Return a new evaluator, which runs trainings on a backend; the caller must close it.
 
-    ``target`` is the target task with its data, see `Trial.purpose`.
+    ``target`` is the target task with its data, see `Trial.is_target`.
 
     Raises:
         DeviceError: the cluster cannot be reached, or there are too few cores or GPUs.

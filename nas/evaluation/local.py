@@ -17,10 +17,7 @@ from nas.tasks import Data, Task
 
 
 class LocalEvaluator:
-    """An `Evaluator` that trains in this process. Each call of `wait` trains the next trial.
-
-    ``target`` are the task and data of trials with ``Trial.is_target``.
-    """
+    """An `Evaluator` that trains in this process; ``target``: see `Trial.is_target`."""
 
     workers = 1
 
@@ -49,13 +46,9 @@ class LocalEvaluator:
         self._pending.extend(trials)
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Train the next queued trial; return it with its evaluation, or [] if no trial is queued.
+        """See `Evaluator`: each call trains the next queued trial.
 
         A KeyboardInterrupt that the candidate's own code raises is a failure of the candidate.
-
-        Raises:
-            DeviceError: the device is missing.
-            KeyboardInterrupt: the user interrupted the training.
         """
         if not self._pending:
             return []

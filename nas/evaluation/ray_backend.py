@@ -66,7 +66,7 @@ class RayEvaluator(Dispatcher):
         execution: options of the workers. If its ``ray_address`` is None, the evaluator uses the
             cluster that this process is connected to, or else starts a cluster on this machine.
         grace: seconds beyond the time limit after which a worker that has not answered is ended.
-        target: the target task and its data, see `Trial.purpose`.
+        target: the target task and its data, see `Trial.is_target`.
 
     Raises:
         DeviceError: the cluster cannot be reached, or has too few cores or GPUs.

@@ -1,7 +1,6 @@
-"""The actor that trains candidates on Ray, and the plug-ins that it loads first.
+"""The actor that trains candidates on Ray, and the plug-ins that it imports first.
 
-A plug-in is a module outside this package that has registered a primitive or a task family; the
-process that sends trials sends the names of its plug-ins, and workers import them.
+A plug-in is a module outside this package that has registered a primitive or a task family.
 """
 
 from __future__ import annotations
@@ -114,12 +113,8 @@ class Worker:
 
         Under NVIDIA's MPS an illegal access of one process ends the use of the GPU for its
         neighbours. So if a GPU that several workers share becomes unusable, the reason of the
-        failure is "worker_lost", unless no other worker trains.
-
-        If no other worker trains (``is_alone``), the trial may use the whole GPU's memory.
-
-        Raises:
-            DeviceError: the device is missing; the error names the machine.
+        failure is "worker_lost", unless no other worker trains (``is_alone``). In this case the
+        trial may use the whole GPU's memory.
         """
         is_shared = 0 < self._gpus < 1
         task, data = self._tasks[trial.is_target], self._data[trial.is_target]

@@ -39,8 +39,7 @@ def study(
     """Train every mechanism with several seeds, and yield trainings as they finish.
 
     Repeat i of every mechanism has the same training seed, and so the same initial weights and the
-    same order of examples: differences are due to the mechanism. (In a search, which selects the
-    best of many, each candidate has different seeds.)
+    same order of examples: differences are due to the mechanism.
 
     Args:
         mechanisms: names with genomes or users' own modules. Equal mechanisms are trained once and
@@ -143,8 +142,7 @@ def costs_under(
 def why_not(mechanism: Mechanism, task: Task, time_limit: float | None = CHECK_SECONDS) -> str:
     """Return the reason why a mechanism cannot be trained under a task; empty if it can.
 
-    Args:
-        time_limit: longest duration in seconds of the check of a user's module.
+    ``time_limit`` is the longest duration in seconds of the check of a user's module.
     """
     try:
         if isinstance(mechanism, UserModule):

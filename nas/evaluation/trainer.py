@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -58,7 +59,7 @@ every error of the candidate, and the same reports for the same trial."""
 
 @dataclass
 class _Progress:
-    """The reports, metrics and status of a training so far, which its evaluation will contain."""
+    """What the evaluation of a training will contain."""
 
     reports: list[Report] = field(default_factory=list)
     metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)  # by model
@@ -157,25 +158,16 @@ def _train_in_process(
     if options["device"] != "cpu":
         torch.cuda.empty_cache()  # for the other process
         gpu_fraction = torch.cuda.get_per_process_memory_fraction()
-    evaluation: Evaluation = call_in_process(
-        _train_on_share,
-        *(train, trial, task, data, options, gpu_fraction),
-        time_limit=None if limit is None else limit + GRACE,
-    )
+    arguments = partial(train, trial, task, data, **options), gpu_fraction
+    seconds = None if limit is None else limit + GRACE
+    evaluation: Evaluation = call_in_process(_train_on_share, *arguments, time_limit=seconds)
     return evaluation
 
 
-def _train_on_share(
-    train: Train,
-    trial: Trial,
-    task: Task,
-    data: Data,
-    options: dict[str, Any],
-    gpu_fraction: float | None,
-) -> Evaluation:
+def _train_on_share(train: Callable[[], Evaluation], gpu_fraction: float | None) -> Evaluation:
     if gpu_fraction is not None:
         torch.cuda.set_per_process_memory_fraction(gpu_fraction)
-    return train(trial, task, data, **options)
+    return train()
 
 
 def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:

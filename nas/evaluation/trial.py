@@ -109,8 +109,7 @@ class Evaluation:
     weights: bytes | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        reasons = REASONS if self.status == "failed" else (None,)
-        if self.status not in get_args(Status) or self.reason not in reasons:
+        if (self.status == "failed") != (self.reason is not None):
             raise ValueError(f"the status {self.status!r} with the reason {self.reason!r}")
         if self.is_ok and not all(map(math.isfinite, self.metrics.values())):
             raise ValueError(f"an ok training with the metrics {dict(self.metrics)!r}")
@@ -131,14 +130,14 @@ class Evaluation:
         return self.status == "ok"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the evaluation as JSON data; numbers that are not finite become text ("nan")."""
+        """Return JSON data; numbers that are not finite become text ("nan")."""
         data: dict[str, Any] = _plain(asdict(self))
         del data["weights"]
         return data
 
 
 def is_retried(evaluation: Evaluation, retry_failed: bool = False) -> bool:
-    """Return whether a resumed command repeats a training: if its worker was lost, or it failed."""
+    """Return whether a resumed command repeats a training; with ``retry_failed`` any failed one."""
     is_failed = evaluation.status == "failed"
     return is_failed and (retry_failed or evaluation.reason in RETRIED_ON_RESUME)
 

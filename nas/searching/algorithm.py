@@ -63,8 +63,9 @@ class Attempt:
 class TrialResult:
     """The result of a proposal, as an algorithm receives it.
 
+    See `Proposal` for the other fields.
+
     Attributes:
-        number, genome, digest, key, is_repeat, is_target: see `Proposal`.
         costs: values of the objectives, as means over the trainings of this proposal. None if a
             training failed or missed a score that its task requires.
         trainings: values of the objectives of each training. A training that missed a score that
@@ -154,10 +155,9 @@ class SearchContext:
     ) -> Attempt:
         """Return a genome of the first generation: one mutation of a random named mechanism.
 
-        Of several mutants that may be trained, the one with the primitive that is in the fewest
-        earlier proposals (``counts``) is returned. So the first generation measures single changes
-        with many primitives. Without named mechanisms, or after many failed attempts, the genome
-        is a random genome of the search space.
+        Of several mutants, the one with the primitive that is in the fewest earlier proposals
+        (``counts``) is returned, so that the generation measures single changes with many
+        primitives. Without named mechanisms, or after many failed attempts, it is a random genome.
         """
         if not self.mechanisms or num_failed >= SAMPLE_AFTER:
             return self.sample(rng)
@@ -188,9 +188,7 @@ class SearchContext:
 
 
 class Algorithm(Protocol):
-    """Proposes genomes and learns from the results of their trainings.
-
-    The first generation does not come from it, but from ``SearchContext.mechanisms``.
+    """Proposes genomes after the first generation, and learns from the results of trainings.
 
     A class attribute ``lag`` is the lag of searches that set none, or a generation if that is
     smaller. Without the attribute, their proposals are computed from the results of complete
@@ -206,10 +204,9 @@ class Algorithm(Protocol):
         ...
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Return a genome to train. This method must not change the state of the algorithm.
+        """Return a genome to train, without a change of the algorithm's state.
 
-        If ``operator`` of the returned attempt is ``REPEAT``, its genome is a mechanism of the run,
-        which is trained again with another seed.
+        The operator ``REPEAT`` trains a mechanism of the run again with another seed.
 
         Args:
             rng: the only source of random numbers.

@@ -5,9 +5,9 @@ metric is estimated by a Gaussian process (``NoisyGP``) from the trainings of th
 similar mechanisms. Mechanisms are compared by these estimates, since a mean over few trainings may
 be high by luck.
 
-A training that misses a score that the task requires, a gate, has no metrics that count. Another
-Gaussian process predicts the probability that a mechanism is feasible, that is, that its trainings
-miss no gate (unknown constraints, Gelbart et al. 2014, arXiv 1403.5607).
+Another Gaussian process predicts the probability that a mechanism is feasible, that is, that its
+trainings miss no gate, a score that the task requires (unknown constraints, Gelbart et al. 2014,
+arXiv 1403.5607).
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Archive:
     Attributes:
         pending: proposals that are being trained.
         most_trainings: maximum number of trainings of a mechanism.
+        work_ratio: work of a training under the target task, where a short training's is 1.
         models: model of each metric, by its index among the objectives.
         known: the first result of each mechanism whose trainings all succeeded, in the order of the
             proposals.
@@ -55,6 +56,7 @@ class Archive:
     objectives: Sequence[Objective]
     pending: list[Proposal] = field(default_factory=list)
     most_trainings: float = math.inf
+    work_ratio: float = 1.0
     model_class: ClassVar[type[NoisyGP]] = NoisyGP
 
     def __post_init__(self) -> None:
@@ -105,10 +107,7 @@ class Archive:
         return bool(self.models) and len(self.known) >= FEWEST
 
     def estimates(self) -> tuple[Array, Array]:
-        """Return estimates of the mechanisms in ``known``, and their standard errors.
-
-        Both have the shape (mechanisms, objectives).
-        """
+        """Return estimates of ``known`` and their standard errors, (mechanisms, objectives)."""
         if self._estimates is None:
             keys = [result.key for result in self.known]
             costs = [result.costs for result in self.known]
@@ -159,10 +158,9 @@ class Archive:
     def predict(
         self, candidates: Sequence[tuple[Genome, Mapping[str, float]]]
     ) -> tuple[Array, Array]:
-        """Return predicted objectives of untrained mechanisms and their standard errors.
+        """Return predicted objectives and their standard errors, (candidates, objectives).
 
-        ``candidates`` are genomes and costs by name. Both arrays have the shape (candidates,
-        objectives).
+        ``candidates`` are genomes of untrained mechanisms, with costs by name.
         """
         rows = [features(*candidate) for candidate in candidates]
         zeros = {objective.name: 0.0 for objective in self.objectives}
@@ -207,8 +205,8 @@ class Archive:
     def select_reevaluation(self) -> TrialResult | None:
         """Return the mechanism that is most useful to train again; None if none may be trained.
 
-        The usefulness is the probability that the mechanism is in the front, times the expected
-        reduction of the variance of its estimates, relative to the variance of seed noise.
+        The usefulness is the probability to be in the front, times the expected reduction of the
+        variance of the estimates, relative to the variance of seed noise.
         """
         if not self.is_informed:
             return None
@@ -231,10 +229,7 @@ class Archive:
         ]
 
     def expected_shift(self) -> Array:
-        """Return how far one more training of each ``known`` mechanism may shift its estimates.
-
-        The values are standard deviations of the shifts, (mechanisms, objectives).
-        """
+        """Return standard deviations of the shifts of estimates by one more training of each."""
         shifts = np.zeros_like(self.estimates()[1])
         for column, model in self.models.items():
             variances = self.estimates()[1][:, column] ** 2

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, get_args
 
 from nas.common.errors import RunError
-from nas.common.system import read_regular
 from nas.evaluation.trial import Purpose
 from nas.searching.front_file import FRONT_FILE, run_answer
 from nas.store import Run, open_run, weights_path
@@ -16,8 +15,6 @@ from nas.store.files import run_argument
 from nas.store.frozen import load_frozen_task
 from nas.store.lock import is_held
 from nas.store.weights import read_weights
-
-MAX_BYTES: Final = 2**27  # size of a file front.json
 
 
 def check_run(folder: Path) -> list[str]:
@@ -55,23 +52,17 @@ def _folder_faults(run: Run) -> Iterator[str]:
 
 
 def _is_same_front(path: Path, answer: Mapping[str, Any]) -> bool:
-    """Whether the file front.json has the same members and objective values as ``answer``.
-
-    Other entries are not compared, since a run may be renamed or written by another version.
-    """
+    # Other entries are not compared, since a run may be renamed or written by another version.
     try:
-        members = json.loads(read_regular(path, MAX_BYTES, follow=False))["members"]
+        members = json.loads(path.read_bytes())["members"]
         written = [(member["id"], member["objectives"]) for member in members]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError):
         return False
     return written == [(member["id"], member["objectives"]) for member in answer["members"]]
 
 
 def _weights_faults(run: Run) -> Iterator[str]:
-    """Yield a fault for each member of the front whose weights are missing or not its own.
-
-    A run without a folder of weights has no such faults.
-    """
+    """Yield a fault for each member of the front whose weights are missing or not its own."""
     members = {weights_path(run.folder, member.key): member for member in run.front()}
     if not any(path.parent.is_dir() for path in members):
         return

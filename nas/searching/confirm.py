@@ -1,10 +1,9 @@
 """Confirm mechanisms of a run's front: train them again with seeds that the search never uses.
 
 The score that put a mechanism into the front is the best of many scores, and therefore biased
-upwards. To get unbiased scores, some mechanisms are selected once and trained again. Standard
-attention, ``uniform`` (the mean of all tokens) and a mechanism or module that the user names are
-trained with the same seeds, so that mechanisms are compared seed by seed. Recorded trainings are
-not repeated, unless they failed because the worker process was lost.
+upwards. Standard attention, ``uniform`` (the mean of all tokens) and a mechanism or module that the
+user names are trained with the same seeds, so that mechanisms are compared seed by seed. Recorded
+trainings are not repeated, unless they failed because the worker process was lost.
 
 If the task's learning rates are tried, each mechanism is trained at each rate, with further seeds
 that choose its rate (``nas.common.rates``).
@@ -97,13 +96,11 @@ class ConfirmationPlan:
 
     Attributes:
         metric: the metric to confirm, which is the first metric among the run's objectives.
-        seeds: number of trainings of each candidate in each stage, without those that only choose
-            a learning rate.
-        trained: everything that is trained, by key: the selected mechanisms, standard attention,
-            the control ``uniform``, then ``against``.
+        seeds: number of trainings of each mechanism in each stage, without those that only choose
+            a learning rate; ``repeats`` is their number with those.
+        trained: the selected mechanisms, the controls, then ``against``, by key.
         todo: for each stage, the trainings that are not recorded yet.
         against: the mechanism with which the user compares all others; None for no such comparison.
-        repeats: number of trainings of each mechanism in each stage.
     """
 
     metric: Objective
@@ -130,15 +127,8 @@ def plan_confirmation(
 ) -> ConfirmationPlan:
     """Select mechanisms of a run to train again, and return the trainings that are missing.
 
-    Args:
-        ids: ids of the mechanisms; if empty, ``members`` likely members of the front are selected.
-        seeds: number of trainings of each mechanism in each stage.
-        long: name or path of a longer task, for a second stage.
-        is_tested: whether to add a stage whose metrics are computed on the test set.
-        data: where the data of the run's task are now, if they were moved.
-        against: a further mechanism to train and to compare all others with.
-        rates: whether to train at each learning rate of the tasks, see ``nas.common.rates``.
-        time_limit: longest duration in seconds of the check of a user's own module.
+    See ``nas.confirm`` for the arguments. ``time_limit`` is the longest duration in seconds of the
+    check of a user's own module.
 
     Raises:
         NasError: there is nothing to confirm, or an argument cannot be used.
@@ -272,8 +262,7 @@ def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
 
     The mechanisms named best, knee and cheapest come first. The other members of the front follow;
     each adds the largest hypervolume to those before it. All other mechanisms are sorted by their
-    probability to be in the front. For the front itself this would be a bad order: expensive
-    mechanisms resemble each other and share the probability, so that cheap ones would come first.
+    probability to be in the front.
     """
     members = run.front()
     if not members:

@@ -1,4 +1,4 @@
-"""Begin or resume a search, for the commands ``nas search`` and ``nas resume`` and for Python.
+"""Begin or resume a search.
 
 After Ctrl-C, SIGTERM, an error or ``kill -9``, only the trainings that were running are lost.
 Reference trainings for the limit of a metric precede the run: if they are interrupted, there is no
@@ -261,12 +261,5 @@ def _result_if_complete(run: Run, generations: int, retry_failed: bool) -> Searc
 
 
 def _result(run: Run, status: EndStatus, message: str) -> SearchResult:
-    return SearchResult(
-        run=run.name,
-        folder=run.folder,
-        status=status,
-        generations_done=len(run.generations()),
-        counts=run.counts(),
-        hypervolume=run.hypervolume(run.front()),
-        message=message,
-    )
+    num_done, volume = len(run.generations()), run.hypervolume(run.front())
+    return SearchResult(run.name, run.folder, status, num_done, run.counts(), volume, message)

@@ -43,8 +43,7 @@ class CandidateFilter:
     """Decides which genomes are trained, and stores the keys of all mechanisms of the run.
 
     A genome is trained if it can be built at the task's sizes, its normal form satisfies the policy
-    (the validator's path rules), and the run has not trained the same mechanism. The normal form
-    may contain primitives that are not in the space, since simplification replaces primitives.
+    (the validator's path rules), and the run has not trained the same mechanism.
 
     Args:
         context: the task's sizes and options, for normal forms and costs.

@@ -1,7 +1,6 @@
 """The front of a run as JSON: what ``nas front --json`` prints, and the file front.json.
 
-The front is computed from the run's database, without torch or pymoo. front.json is for people and
-other programs; nas itself never reads a run from it.
+The file is for people and other programs; nas itself never reads a run from it.
 """
 
 from __future__ import annotations

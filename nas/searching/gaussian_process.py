@@ -7,8 +7,7 @@ interactions of features. The score of a training is the quality plus noise.
 
 The scores of good mechanisms differ little, those of bad mechanisms much. A process with one length
 scale would therefore mistake seed noise among good mechanisms for differences of quality. So the
-process models transformed scores (``YeoJohnson``), whose differences are equally large for good and
-for bad mechanisms (warped Gaussian processes, Snelson et al. 2004).
+process models transformed scores (``YeoJohnson``; warped Gaussian processes, Snelson et al. 2004).
 
 The time to fit a process grows with the cube of the number of mechanisms. So the process is
 conditioned on at most ``MOST_CONDITIONED`` mechanisms. The estimate of any other mechanism combines
@@ -23,7 +22,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -60,9 +59,9 @@ LOG: Final = "log "  # begins the name of a feature that is a logarithm
 class Observations:
     """The trainings of a mechanism.
 
-    ``objectives`` are values of all objectives in the first training; lower is better. ``scores``
-    are values of the metric in each training. ``is_censored``: one of them is only a bound, because
-    it was no better than chance; such mechanisms are not used to estimate the noise.
+    ``objectives`` are values of all objectives in the first training. ``scores`` are values of the
+    metric in each training. ``is_censored``: one of them is only a bound, because it was no better
+    than chance; such mechanisms are not used to estimate the noise.
     """
 
     features: Features
@@ -74,10 +73,6 @@ class Observations:
     def mean(self) -> float:
         """The mean of ``scores``."""
         return math.fsum(self.scores) / len(self.scores)
-
-    def first(self, number: int) -> Observations:
-        """Return the mechanism with its first trainings alone."""
-        return replace(self, scores=self.scores[:number])
 
 
 @dataclass(frozen=True)
@@ -102,9 +97,9 @@ class Kernel:
     noise: float  # variance of the untransformed score between seeds
 
     @property
-    def variance(self) -> float:
-        """Mean variance of transformed quality that features explain."""
-        return self.signal_variance + self.linear_variance
+    def jitter(self) -> float:
+        """Least variance of transformed quality, so that matrices can be inverted."""
+        return JITTER * (self.signal_variance + self.linear_variance)
 
 
 def num_fitted(count: int) -> int:
@@ -159,7 +154,7 @@ class Posterior:
         self._variance = self._noise - self._noise**2 * np.diag(self._inverse)
 
     def _condition(self, transformed: Array, variances: Array) -> None:
-        self._noise = variances + JITTER * self.kernel.variance
+        self._noise = variances + self.kernel.jitter
         self._inverse = np.linalg.inv(self._prior + np.diag(self._noise))
         self._weights = self._inverse @ (transformed - self._centre)
 
@@ -192,7 +187,7 @@ class Posterior:
         slopes = self.transform.derivative(self.transform.inverse(mean))
         # Precision of the mean of the additional scores; 0 without such scores.
         precision = left / (self.kernel.noise * slopes**2)
-        variance = np.maximum(variance, JITTER * self.kernel.variance)
+        variance = np.maximum(variance, self.kernel.jitter)
         gain = precision * variance / (1 + precision * variance)
         return mean + gain * (self.transform.transform(more) - mean), variance * (1 - gain)
 
@@ -226,10 +221,7 @@ class Posterior:
     def joint(
         self, observed: Mapping[str, Observations], candidates: Sequence[Features] = ()
     ) -> Joint:
-        """Return the joint distribution of the qualities of trained, then untrained mechanisms.
-
-        Scores that the fit does not contain shrink the variances; the correlations remain.
-        """
+        """Return the joint distribution of the qualities of trained, then untrained mechanisms."""
         features = [*(row.features for row in observed.values()), *candidates]
         seen, more = self._matrix(features), self._unseen(features)
         across = self._covariance(seen, (more**2).sum(axis=1))
@@ -265,9 +257,8 @@ class Posterior:
     def _covariance(self, x: Array, apart: Array | float = 0.0) -> Array:
         """Return covariances of mechanisms with those of the fit, without residuals.
 
-        Args:
-            x: scaled features, (mechanisms, features).
-            apart: squared norms of the features that no mechanism of the fit has, (mechanisms,).
+        ``x`` are scaled features, (mechanisms, features). ``apart`` are squared norms of the
+        features that no mechanism of the fit has, (mechanisms,).
         """
         squared = _squared_distances(x, self._x) + np.reshape(apart, (-1, 1))
         matern = self.kernel.signal_variance * np.exp(-np.sqrt(squared) / self.kernel.length)
@@ -276,10 +267,7 @@ class Posterior:
         return covariance
 
     def _unseen(self, rows: Sequence[Features]) -> Array:
-        """Return the features that no mechanism of the fit has, (mechanisms, features).
-
-        Each is an additional axis.
-        """
+        """Return the features that no mechanism of the fit has, (mechanisms, features)."""
         names = sorted({name for row in rows for name in row} - set(self._names))
         values = np.array([[row.get(name, 0.0) for name in names] for row in rows])
         return values.reshape(len(rows), len(names))
@@ -329,8 +317,7 @@ def _fit(x: Array, unit: float, transformed: Array, variances: Array, noise: flo
     """Return the kernel of greatest likelihood.
 
     Args:
-        x: centred features in multiples of ``unit``, (mechanisms, features); their mean square is
-            1.
+        x: centred features in multiples of ``unit``, (mechanisms, features); mean square 1.
         unit: unit of ``x`` in scaled features, the unit of the length scale.
         transformed: transformed mean scores.
         variances: variances of the transformed mean scores due to seeds.
@@ -354,10 +341,7 @@ def _fit(x: Array, unit: float, transformed: Array, variances: Array, noise: flo
 
 
 def _noise(rows: Sequence[Observations]) -> float:
-    """Return an estimate of the variance of a training's score due to its seed.
-
-    It is the weighted geometric mean of the variance of repeats and a prior (``PRIOR_NOISE``).
-    """
+    """Return an estimate of the variance of a training's score due to its seed."""
     variance = float(np.var([row.mean for row in rows]))
     freedom = sum(len(row.scores) - 1 for row in rows)
     squares = sum(float(np.var(row.scores)) * len(row.scores) for row in rows)

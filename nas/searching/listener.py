@@ -1,8 +1,4 @@
-"""Events of a search, and the listeners that receive them.
-
-Each event is sent after it is recorded on disk, so that ``kill -9`` loses no event that a listener
-has received. Displays, logs and tests are listeners.
-"""
+"""Events of a search, each sent after it is recorded on disk, and listeners that receive them."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """The event that a training has ended, with or without success."""
+    """The event that a training has ended."""
 
     generation: int  # index of the generation of the proposal
     proposal: Proposal
@@ -61,7 +57,7 @@ class SearchResult:
         generations_done: number of complete generations.
         hypervolume: fraction of the box between the ideal and reference values that the front
             dominates.
-        message: one or two sentences on how the search ended and how to resume it.
+        message: how the search ended and how to resume it.
     """
 
     run: str
@@ -80,8 +76,7 @@ class SearchResult:
 class Listener:
     """Receives the events of a search. Every method does nothing by default.
 
-    The process that writes the run calls one method at a time. An exception in a method ends the
-    search; the run can be resumed.
+    An exception in a method ends the search; the run can be resumed.
     """
 
     def on_reference(self, done: int, total: int) -> None:

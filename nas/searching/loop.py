@@ -36,7 +36,6 @@ from nas.searching.front_file import write_front
 from nas.searching.listener import Evaluated, GenerationDone, Listener
 from nas.searching.proposing import Proposer
 from nas.store import Counts, Proposal, RunWriter
-from nas.store.files import run_argument
 from nas.store.weights import keep_weights, remove_weights
 
 AT_ONCE: Final = 8  # proposals that are drawn before finished trainings are looked at
@@ -93,7 +92,7 @@ class Loop:
         Returns whether the space is exhausted.
 
         Raises:
-            RunError: the recorded proposals or trainings are damaged.
+            RunError: the recorded proposals are damaged.
             SpaceExhausted: the space contains no mechanism at all at the task's sizes.
         """
         self._read()
@@ -196,15 +195,11 @@ class Loop:
         if not self._running:
             return
         finished = self._evaluator.wait()
-        if not finished:
-            raise RunError(
-                f"the evaluator gave {len(self._running)} trainings back without a result; "
-                f"`nas resume {run_argument(self._run.folder)}` begins them again."
-            )
+        assert finished, "an evaluator returns each trial once"
         self._record_all(finished)
 
     def _record_all(self, finished: Sequence[tuple[Trial, Evaluation]]) -> None:
-        """Record all finished trainings, then pass their results to the search and the listener."""
+        # All are recorded before an event that may raise an exception.
         numbers = [self._record(trial, evaluation) for trial, evaluation in finished]
         for number, (trial, evaluation) in zip(numbers, finished, strict=True):
             work, generation = self._work[number], number // self._config.population
@@ -215,14 +210,7 @@ class Loop:
 
     def _record(self, trial: Trial, evaluation: Evaluation) -> int:
         number = self._running.pop((trial.key, trial.repeat, trial.purpose))
-        names = {objective.name for objective in self._objectives}
-        missing = names - self._work[number].proposal.costs.keys() - evaluation.metrics.keys()
         task = self._setup.front_task if trial.is_target else self._setup.task
-        if evaluation.is_ok and missing:
-            raise RunError(
-                f"task {task.name!r} did not measure {', '.join(sorted(missing))}, which the "
-                "run optimises; expected its score to give all of its metrics."
-            )
         keep_weights(self._run.folder, trial.key, evaluation)
         place = trial.purpose, task.fingerprint, task.name, trial.key, "", trial.repeat
         generation = number // self._config.population
@@ -258,8 +246,7 @@ class Loop:
     def _end_generations(self, *, is_replayed: bool = False) -> None:
         """Record estimates after each newly complete generation, and notify the listener.
 
-        If a resumed run passes its recorded results again (``is_replayed``), generations that it
-        has recorded already are not recorded again.
+        ``is_replayed``: a resumed run passes its recorded results again.
         """
         size, num_results = self._config.population, len(self._results)
         is_over = self._is_exhausted and num_results == len(self._work)

@@ -23,8 +23,8 @@ from nas.common.objectives import limits_of
 from nas.searching.algorithm import ALGORITHMS, PATIENCE, TELL, Attempt, SearchContext, TrialResult
 
 # Share of offspring by crossover; all other offspring are mutants. On an analytic landscape over
-# two spaces, shares of 0.5 to 0.9 were equally good, and better than 0 or than mutating a
-# crossover's child. In a space of 61 primitives, searches with a surrogate found more with 0.5.
+# two spaces, shares of 0.5 to 0.9 were equally good, and better than 0. In a space of 61
+# primitives, searches with a surrogate found more with 0.5.
 CROSSOVER_SHARE: Final = 0.5
 # Any finite number: pymoo ranks NaN above a valid candidate. The constraint ranks failures last.
 FAILED_COST: Final = 0.0

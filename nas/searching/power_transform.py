@@ -39,11 +39,7 @@ class YeoJohnson:
 
     @classmethod
     def fit(cls, scores: Array) -> YeoJohnson:
-        """Return the transform with the most probable power, given the scores.
-
-        The prior of the power is a normal distribution around 1. With fewer than three distinct
-        scores, the power is 1.
-        """
+        """Return the transform with the most probable power, of normal prior around 1."""
         centre = float(scores.mean())
         spread = float(scores.std()) if np.ptp(scores) > 0 else 1.0
         if len(set(scores)) < 3:  # too few to fit a power
@@ -77,10 +73,7 @@ class YeoJohnson:
         return scores
 
     def moments(self, mean: Array, deviation: Array) -> tuple[Array, Array]:
-        """Return mean and standard deviation of scores that are normal after the transform.
-
-        The arguments are means and standard deviations of the transformed values.
-        """
+        """Return moments of scores whose transformed values have these means and deviations."""
         scores = self.inverse(mean[:, None] + deviation[:, None] * NODES)
         weights = WEIGHTS / WEIGHTS.sum()
         means = scores @ weights

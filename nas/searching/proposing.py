@@ -4,12 +4,7 @@ Without a lag (``SearchConfig.lag``), a proposal is computed from all results of
 generations. With a lag, proposal t is computed from the results of proposals 0 to t - lag. Results
 are passed to the algorithm in parts, since the model is fitted anew to each part: of a generation,
 or of half the lag if this is less; in long searches, of a ``GROWTH``-th of all results. A resumed
-run keeps its recorded proposals, even if rounding on another processor would lead to different
-proposals. Programs that train by other means can use a proposer directly:
-
-    proposer = make_proposer(...)
-    while proposer.may_propose(number, len(results)):
-        attempts = proposer.propose(number, results)  # train the last attempt
+run keeps its recorded proposals, even if rounding on another processor would lead to others.
 """
 
 from __future__ import annotations
@@ -38,8 +33,7 @@ class Proposer:
     """Draws proposals in the order of their numbers.
 
     Most proposals are new mechanisms that the algorithm draws. One in ``REPEAT_EVERY`` proposals
-    trains a mechanism again with another seed (``Archive.select_reevaluation``); the algorithm may
-    propose such re-evaluations, too.
+    trains a mechanism again with another seed (``Archive.select_reevaluation``).
     """
 
     def __init__(self, algorithm: Algorithm, context: SearchContext) -> None:
@@ -55,8 +49,7 @@ class Proposer:
     @property
     def work_ratio(self) -> float:
         """The work of a target training relative to a training under the run's task."""
-        archive = self._archive
-        return archive.work_ratio if isinstance(archive, TargetArchive) else 1.0
+        return self._archive.work_ratio
 
     def follow(self, recorded: Iterable[Proposal]) -> None:
         """Restore the state of a resumed run from its recorded proposals, given in order."""
@@ -75,11 +68,8 @@ class Proposer:
         """Draw genomes until one is to be trained, and return all these attempts.
 
         The last attempt is the one to train. If ``MAX_ATTEMPTS`` attempts gave no such genome, the
-        last attempt is not trained either, and the space is exhausted.
-
-        Args:
-            number: number of the proposal.
-            results: results of proposals 0, 1, ..., up to the first proposal without a result.
+        last attempt is not trained either, and the space is exhausted. ``results`` are those of
+        proposals 0, 1, ..., up to the first proposal without a result.
         """
         horizon = self._horizon(number)
         self._pass_on(results[:horizon])

@@ -1,8 +1,7 @@
 """A model of a metric of mechanisms, which predicts it from features of their genomes.
 
-An estimate combines the trainings of a mechanism with the trainings of similar mechanisms
-(``nas.searching.gaussian_process``). The same model screens proposals, selects mechanisms to train
-again, and computes the reported estimates.
+The same model screens proposals, selects mechanisms to train again, and computes the reported
+estimates.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -74,10 +73,7 @@ class NoisyGP:
         objectives: Sequence[float] = (),
         is_censored: bool = False,
     ) -> None:
-        """Add one training of a mechanism, whose metric has the value ``score``.
-
-        See ``Observations`` for the other arguments.
-        """
+        """Add one training of a mechanism, see `Observations`."""
         observations = self.observed.setdefault(key, Observations(features, objectives))
         observations.scores.append(score)
         observations.is_censored |= is_censored
@@ -122,7 +118,10 @@ class NoisyGP:
                 if len(self._fits) == MOST_FITS:
                     del self._fits[min(self._fits)]
                 self._fits[count] = Posterior(
-                    {key: self.observed[key].first(number) for key, number in numbers.items()}
+                    {
+                        key: replace(self.observed[key], scores=self.observed[key].scores[:number])
+                        for key, number in numbers.items()
+                    }
                 )
             self._posterior, self._estimates = self._fits[count], {}
         return self._posterior

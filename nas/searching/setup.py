@@ -290,10 +290,7 @@ def make_proposer(
 ) -> Proposer:
     """Return a proposer for a run, made from the copies of its space and its policy (path rules).
 
-    Args:
-        context: sizes and options of the run's task.
-        target: those of its target task; None if it has none.
-        work_ratio: work of a target training relative to a short training.
+    ``context`` and ``target`` are of the run's task and of its target task, if it has one.
     """
     space = from_text(setup.space, SearchSpace)
     policy = from_text(setup.policy, Policy)

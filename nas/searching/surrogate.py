@@ -5,12 +5,10 @@ results, in rounds: the parents of the first round are the best trained mechanis
 estimates; the parents of a later round are the best of these and of earlier offspring by optimistic
 predictions. So the pool contains mechanisms that are several changes away from every trained one
 (as in NSGANetV2, Lu et al. 2020, arXiv 2007.10396, which runs NSGA-II on its surrogate). The
-algorithm proposes the offspring that is
-expected to increase the hypervolume of the front most. This expected gain is multiplied by the
-probability that the offspring misses no gate of the task; offspring that probably miss one are not
-proposed. The front includes pending proposals with their predicted objectives. One in ten proposals
-is a new offspring of trained mechanisms without screening, so that a wrong model cannot mislead the
-search. Costs are known exactly; only metrics are predicted.
+algorithm proposes the offspring that is expected to increase the hypervolume of the front most,
+where the front includes pending proposals. This expected gain is multiplied by the probability that
+the offspring misses no gate of the task. One in ten proposals is not screened, so that a wrong
+model cannot mislead the search.
 
 A known mechanism is trained again if this has a greater expected gain (``nas.searching.archive``)
 than every offspring. Such re-evaluations distinguish good mechanisms late in a search.
@@ -40,8 +38,7 @@ DRAWN: Final = 17  # offspring of a round for each proposal, including offspring
 MOST_DRAWN: Final = 200  # offspring of a round
 # Least probability of feasibility of an offspring that is proposed, or is a parent. No training
 # that missed a gate has a score. So the predicted quality of a feature that occurs only in such
-# trainings keeps a large error, and with it a large expected gain. In one search over text, 2 of 20
-# proposals with a smaller probability passed the gate.
+# trainings keeps a large error, and with it a large expected gain.
 FEASIBLE: Final = 0.5
 OPTIMISM: Final = 1.0  # standard errors by which predictions of parents are improved
 WALK: Final = "walk"  # operator of an offspring that is several changes away from its parents
@@ -51,7 +48,7 @@ UNSCREENED: Final = 0.1  # share of proposals without screening
 
 @dataclass
 class _Beliefs:
-    """What is computed once from the results so far; all objectives are scaled."""
+    """What is computed once from the results so far; objectives are scaled."""
 
     front: Array  # estimates of the trained mechanisms of the front, (mechanisms, objectives)
     pool: dict[str, Attempt]  # offspring by key, in the order of the next three
@@ -67,7 +64,7 @@ class _Beliefs:
 
 @ALGORITHMS.register("surrogate")
 class Surrogate:
-    """NSGA-II that draws many offspring and proposes the one with the greatest expected gain.
+    """Proposes the offspring with the greatest expected gain.
 
     If all proposals of a generation were computed before its first result, many of them would share
     one wrong prediction. Therefore the default lag is smaller than the default generation.
@@ -117,7 +114,6 @@ class Surrogate:
         return evolution
 
     def _believe(self) -> _Beliefs:
-        """Draw a pool of offspring, and compute what follows from the results so far."""
         archive = self._archive
         pool, means, errors, p_feasible = self._draw()
         estimates = archive.scaled(archive.estimates()[0])
@@ -138,8 +134,7 @@ class Surrogate:
         """Draw distinct offspring that are legal and have no result yet.
 
         The offspring depend on the results alone, so that a resumed run draws the same. Returned
-        are attempts by key; predicted objectives and standard errors, (offspring, objectives); and
-        probabilities of feasibility, (offspring,).
+        are the first four fields of `_Beliefs` after the front, not scaled.
         """
         rng = self._context.generator(self._num_told, DRAW)
         known, estimates = self._archive.known, self._archive.estimates()[0]
@@ -199,11 +194,7 @@ class Surrogate:
         return -np.inf, None
 
     def _reevaluations(self, estimates: Array) -> list[tuple[float, TrialResult]]:
-        """Return the mechanisms that are worth training again, the greatest expected gain first.
-
-        Args:
-            estimates: scaled estimates of the known mechanisms, (mechanisms, objectives).
-        """
+        """Return the mechanisms that are worth training again, the greatest expected gain first."""
         archive = self._archive
         shifts = archive.expected_shift() / archive.span
         gains = gains_of_shifts(estimates, shifts, archive.repeatable())

@@ -1,8 +1,8 @@
 """The archive of a search with a target task, and the choice of what is trained next.
 
 ``known`` contains the mechanisms with short trainings, and ``estimates`` are of their target
-qualities (``TargetModel``). So every algorithm searches the target task's front. The reported front
-contains only mechanisms that were trained under the target task.
+qualities (``TargetModel``). The reported front contains only mechanisms that were trained under the
+target task.
 
 The first ``SPREAD`` target trainings, every second proposal, are of mechanisms that are likely in
 the front, far from each other in cost. After that, each proposal is the option with the greatest
@@ -54,12 +54,8 @@ class Option:
 
 @dataclass
 class TargetArchive(Archive):
-    """The results of a search with a target task, and a model of each metric under both tasks.
+    """The results of a search with a target task, and a model of each metric under both tasks."""
 
-    ``work_ratio`` is the work of a target training, where a short training's is 1.
-    """
-
-    work_ratio: float = 1.0
     model_class: ClassVar[type[TargetModel]] = TargetModel
 
     def __post_init__(self) -> None:
@@ -68,7 +64,7 @@ class TargetArchive(Archive):
         self._shifts: tuple[Array, Array] | None = None
 
     def tell(self, results: Iterable[TrialResult]) -> None:
-        """Add results of proposals to the archive, see ``Archive.tell``."""
+        """See `Archive`."""
         self._shifts = None
         super().tell(results)
 
@@ -89,10 +85,7 @@ class TargetArchive(Archive):
         return []
 
     def select_reevaluation(self) -> TrialResult | None:
-        """Return the mechanism that is most useful to train again under the short task, or None.
-
-        The usefulness is as in ``Archive.select_reevaluation``, of the target estimates.
-        """
+        """Return the mechanism whose short training helps its target estimates most, or None."""
         rows = super().repeatable() if self.is_informed else []
         if not rows:
             return None
@@ -103,10 +96,10 @@ class TargetArchive(Archive):
         return self.known[max(rows, key=lambda i: worth[i])]
 
     def next_spread(self) -> TrialResult | None:
-        """Return the next mechanism of the first target trainings; None if there is none.
+        """Return the next mechanism of the first target trainings, if any.
 
-        It has the greatest product of its probability to be in the front and its distance in cost,
-        as ranks, from the mechanisms that are or will be trained under the target task.
+        It has the greatest product of its probability to be in the front and its distance in rank
+        by cost from the mechanisms that are or will be trained under the target task.
         """
         trained = self._has_target()
         if len(self.known) < FIRST or len(self._with_target) >= SPREAD or trained.all():
@@ -118,11 +111,7 @@ class TargetArchive(Archive):
         return self.known[max(np.flatnonzero(~trained), key=lambda i: worth[i])]
 
     def best_option(self) -> Option | None:
-        """Return the training of a known mechanism with the greatest gain per work, or None.
-
-        None is returned until the models are linked to the target task, and if no further training
-        has a gain.
-        """
+        """Return the training of a known mechanism with the greatest gain per work, if any."""
         if not self._is_linked:
             return None
         options = (option for option in self._options() if option.gain > 0)
@@ -185,10 +174,7 @@ class TargetArchive(Archive):
             model.tell_target(result.key, row, min(costs[column], worst))
 
     def _expected_shifts(self) -> tuple[Array, Array]:
-        """Return shifts of the scaled estimates of ``known`` by a short and by a target training.
-
-        Both are standard deviations, (mechanisms, objectives).
-        """
+        """Return shifts of scaled estimates of ``known`` by a short and by a target training."""
         if self._shifts is None:
             shifts = np.zeros((2, len(self.known), len(self.objectives)))
             keys = [result.key for result in self.known]

@@ -27,9 +27,9 @@ the target task, whose noise has the diagonal covariance N:
 Cov[s_A, t_B | y] is rho C_AB, from which one more short training's effect on t follows.
 
 The hyperparameters have the greatest posterior density given z. The priors keep the model close to
-t = a + rho s + e while target trainings are few: the logarithms of v, r and the noise have normal
-priors, and v's prior median is a thirtieth of the variance of transformed scores. The noise's prior
-median is half of the short task's noise, in the metric's unit: longer trainings vary less.
+t = a + rho s + e while target trainings are few: v's prior median is a thirtieth of the variance of
+transformed scores. The noise's prior median is half of the short task's noise, in the metric's
+unit: longer trainings vary less.
 """
 
 from __future__ import annotations
@@ -53,13 +53,9 @@ if TYPE_CHECKING:
     Features = Mapping[str, float]
 
 OFFSET: Final = 4.0  # prior variance of a; transformed target scores have a variance of about 1
-PRIOR_RHO: Final = (1.0, 0.5)  # mean and standard deviation, per standard deviation of m
-# Prior medians of v and r, and standard deviations of their logarithms.
-PRIOR_DELTA: Final = (0.03, 0.7)
-PRIOR_RESIDUAL: Final = (0.1, 1.0)
-# Prior median of the noise's variance, relative to the short task's, and standard deviation of its
-# logarithm.
-PRIOR_NOISE: Final = (0.5, 0.7)
+# Mean and standard deviation of the normal priors of rho, per standard deviation of m, and of the
+# logarithms of v, of r, and of the noise's variance relative to the short task's.
+PRIORS: Final = ((1.0, 0.5), (math.log(0.03), 0.7), (math.log(0.1), 1.0), (math.log(0.5), 0.7))
 FEWEST: Final = 8  # mechanisms with target trainings that are needed to fit the model
 LEAST: Final = 1e-4  # least variance v or r
 
@@ -94,10 +90,8 @@ class TargetJoint:
 class TargetPosterior:
     """The posterior of target qualities after the trainings of both tasks.
 
-    Args:
-        short: the process of the short task.
-        observed: trainings of the short task, by mechanism.
-        target: trainings of the target task, by mechanism. Each is in ``observed``, too.
+    ``observed`` and ``target`` are trainings of the short and of the target task, by mechanism.
+    Each mechanism of ``target`` is in ``observed``, too.
     """
 
     def __init__(
@@ -132,12 +126,7 @@ class TargetPosterior:
     def joint(
         self, observed: Mapping[str, Observations], candidates: Sequence[Features] = ()
     ) -> TargetJoint:
-        """Return the joint distribution of both qualities of mechanisms, in transformed scores.
-
-        Args:
-            observed: short trainings of known mechanisms.
-            candidates: features of untrained mechanisms, which follow the known ones.
-        """
+        """Return the joint distribution of both qualities of trained, then untrained mechanisms."""
         # The mechanisms with target trainings come first.
         rest = {key: row for key, row in observed.items() if key not in self._known}
         joint = self._short.joint(self._known | rest, candidates)
@@ -184,7 +173,7 @@ class TargetModel(NoisyGP):
         return self._linked
 
     def tell(self, *training: Any, **options: Any) -> None:
-        """Add one short training of a mechanism, see ``NoisyGP.tell``."""
+        """Add one short training of a mechanism, see `NoisyGP`."""
         self._linked = None
         super().tell(*training, **options)
 
@@ -194,19 +183,19 @@ class TargetModel(NoisyGP):
         self.target.setdefault(key, Observations(features)).scores.append(score)
 
     def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
-        """Return posterior mean and standard error of the quality of each trained mechanism."""
+        """See `NoisyGP`."""
         if not self.is_linked:
             return super().estimate(keys)
         return self._moments(self.linked.joint({key: self.observed[key] for key in keys}))
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
-        """Return posterior mean and standard error of the quality of each untrained mechanism."""
+        """See `NoisyGP`."""
         if not self.is_linked:
             return super().predict(candidates)
         return self._moments(self.linked.joint({}, candidates))
 
     def draws(self, keys: Sequence[str], number: int, rng: np.random.Generator) -> Array:
-        """Return joint posterior samples of the mechanisms' qualities, of shape (number, keys)."""
+        """See `NoisyGP`."""
         if not self.is_linked:
             return super().draws(keys, number, rng)
         joint = self.linked.joint({key: self.observed[key] for key in keys})
@@ -258,25 +247,18 @@ def _fit(
 
     def cost(theta: Array) -> float:
         """Return the negative logarithm of the posterior density, without constants."""
-        rho, delta, residual, log_noise = theta
-        now = link(theta)
+        now, log_noise = link(theta), theta[3]
         factor = cho_factor(
             now.covariance(joint, same) + np.diag(now.noise * scales + JITTER), lower=True
         )
         rest = z - now.rho * joint.mean
         fit = 0.5 * rest @ cho_solve(factor, rest) + float(np.log(np.diag(factor[0])).sum())
         repeats = 0.5 * (squares / now.noise + freedom * log_noise)
-        prior = (
-            0.5 * ((rho - PRIOR_RHO[0]) / PRIOR_RHO[1]) ** 2
-            + 0.5 * ((delta - math.log(PRIOR_DELTA[0])) / PRIOR_DELTA[1]) ** 2
-            + 0.5 * ((residual - math.log(PRIOR_RESIDUAL[0])) / PRIOR_RESIDUAL[1]) ** 2
-            + 0.5 * ((log_noise - math.log(PRIOR_NOISE[0])) / PRIOR_NOISE[1]) ** 2
-        )
+        priors = zip(theta, PRIORS, strict=True)
+        prior = sum(0.5 * ((value - mean) / spread) ** 2 for value, (mean, spread) in priors)
         return float(fit + repeats + prior)
 
     low = math.log(LEAST)
-    start = np.array(
-        [1.0, math.log(PRIOR_DELTA[0]), math.log(PRIOR_RESIDUAL[0]), math.log(PRIOR_NOISE[0])]
-    )
+    start = np.array([mean for mean, _ in PRIORS])
     bounds = [(0.0, 3.0), (low, 1.0), (low, 1.0), (-3.0, 3.0)]
     return link(minimize(cost, start, method="L-BFGS-B", bounds=bounds).x)
