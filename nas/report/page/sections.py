@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.text import plural
@@ -12,7 +13,7 @@ from nas.report.explanation import ROWS, TITLES
 from nas.report.front_columns import front_columns
 from nas.report.page.rendering import address
 from nas.report.run_view import FRESH, STANDARD, UNIFORM, RunView
-from nas.report.table import Column
+from nas.report.table import Column, Table
 from nas.report.units import FRACTION, amount, header, minus, multiple, points, quantity, signed
 from nas.store import Candidate
 
@@ -30,63 +31,44 @@ def table(views: Sequence[RunView]) -> dict[str, Any]:
 
     Its columns are those of ``nas front``, then generation, operator, state and formula.
     """
-    tables = [_columns(view) for view in views]
     columns: dict[str, Column[Candidate]] = {}
-    for column in (column for own in tables for column in own.values()):
-        columns.setdefault(column.key, column)
-    fronts = [{member.digest for member in view.members} for view in views]
-    rows = [
-        _row(view, mechanism, [own.get(key) for key in columns], members)
-        for view, own, members in zip(views, tables, fronts, strict=True)
-        for mechanism in sorted(view.mechanisms, key=lambda m: _rank(view, m))
-    ]
-    used = [any(row["cells"][i][0] for row in rows) for i in range(len(columns))]
-    for row in rows:
-        row["cells"] = [cell for cell, is_used in zip(row["cells"], used, strict=True) if is_used]
-    heads = [
-        (column.title, column.is_number)
-        for column, is_used in zip(columns.values(), used, strict=True)
-        if is_used
-    ]
-    return {"heads": heads, "rows": rows}
+    tables = []
+    for view in views:
+        mechanisms = sorted(view.mechanisms, key=partial(_rank, view))
+        shown = {c.key: (c, texts) for c, texts in Table(_columns(view), mechanisms).shown}
+        columns |= {key: c for key, (c, _) in shown.items() if key not in columns}
+        tables.append((view, mechanisms, shown))
+    rows = []
+    for view, mechanisms, shown in tables:
+        members = {member.digest for member in view.members}
+        for i, mechanism in enumerate(mechanisms):
+            cells: list[tuple[str, Any, bool]] = []
+            for key in columns:
+                column, texts = shown.get(key, (None, ()))
+                value = column.value(mechanism) if column else None
+                cells.append((minus(texts[i]) if column else "", value, columns[key].is_number))
+            name = view.name_of(mechanism)
+            rows.append(
+                {
+                    "run": view.name,
+                    "kind": "named" if name else "member" * (mechanism.digest in members),
+                    "name": view.called(mechanism),
+                    "address": address(view.name, mechanism.digest),
+                    "digest": mechanism.digest,
+                    "cells": cells,
+                }
+            )
+    return {"heads": [(c.title, c.is_number) for c in columns.values()], "rows": rows}
 
 
-def _columns(view: RunView) -> dict[str, Column[Candidate]]:
-    columns = [
+def _columns(view: RunView) -> list[Column[Candidate]]:
+    return [
         *(c for c in front_columns(view) if c.title and c.key not in LEFT_OUT),
         Column("generation", "gen", view.generation),
         Column("operator", "made by", lambda m: m.proposal.operator, is_number=False),
         Column("state", "state", lambda m: m.status, is_number=False),
         Column("formula", "formula", lambda m: m.proposal.formula, is_number=False),
     ]
-    return {column.key: column for column in columns}
-
-
-def _row(
-    view: RunView,
-    mechanism: Candidate,
-    columns: Sequence[Column[Candidate] | None],
-    members: Container[str],
-) -> dict[str, Any]:
-    """Return a row of the table; a cell has a text, the number to sort by, and the alignment.
-
-    ``members`` has the digests of the mechanisms of the run's front.
-    """
-    cells = [
-        (minus(column.cell(mechanism)), column.value(mechanism), column.is_number)
-        if column
-        else ("", None, False)
-        for column in columns
-    ]
-    name = view.name_of(mechanism)
-    return {
-        "run": view.name,
-        "kind": "named" if name else "member" if mechanism.digest in members else "",
-        "name": view.called(mechanism),
-        "address": address(view.name, mechanism.digest),
-        "digest": mechanism.digest,
-        "cells": cells,
-    }
 
 
 def _rank(view: RunView, mechanism: Candidate) -> tuple[bool, float]:
