@@ -23,10 +23,8 @@ PRIMITIVES = Path(__file__).parent.parent / "nas" / "genome" / "primitives"
 install_import_hook(
     [
         "nas.compiler.kernels.attention",
-        "nas.compiler.kernels.linear",
         "nas.compiler.kernels.normalisers",
         "nas.compiler.kernels.pair_scores",
-        "nas.compiler.kernels.pieces",
         *(
             f"nas.genome.primitives.{p.stem}"
             for p in PRIMITIVES.glob("*.py")

@@ -101,16 +101,15 @@ def sum_of_all(query: Tensor, key: Tensor, values: Tensor) -> Tensor:
     return query @ repeat_heads(sums, query.shape[1])
 
 
-def sums_so_far(query: Tensor, key: Tensor, values: Tensor, size: int = 128) -> Tensor:
+def sums_so_far(query: Tensor, key: Tensor, values: Tensor) -> Tensor:
     """Return query_i·(the sum of key_j^T values_j over j <= i) for each token i.
 
-    Scores are computed only within a chunk of ``size`` tokens. Earlier chunks enter as sums of
+    Scores are computed only within a chunk of 128 tokens. Earlier chunks enter as sums of
     key^T·values.
     """
-    batch, heads, n, _ = query.shape
-    shape = (batch, heads, (n + size - 1) // size, size)
+    heads, n = query.shape[1:3]
     rows, columns, row_values = (
-        F.pad(repeat_heads(x, heads), (0, 0, 0, -n % size)).view(*shape, x.shape[3])
+        F.pad(repeat_heads(x, heads), (0, 0, 0, -n % 128)).unflatten(2, (-1, 128))
         for x in (query, key, values)
     )
     within = (rows @ columns.transpose(-2, -1)).tril() @ row_values
@@ -172,20 +171,12 @@ class ShortConv(nn.Module):
 
     out_t = b + sum_s w_s tokens_{t-s}, with s = 0 to kernel - 1 if causal. Otherwise the kernel is
     centred on t, and an even kernel covers one token more to the right. Padding and tokens beyond
-    the edges count as zeros.
-
-    Args:
-        init: ``random``; ``identity`` for out_t = tokens_t; or ``residual`` for the sum of both.
+    the edges count as zeros. ``init`` is ``random``; ``identity`` for out_t = tokens_t; or
+    ``residual`` for the sum of both.
     """
 
     def __init__(
-        self,
-        heads: int,
-        width: int,
-        *,
-        kernel: int = 3,
-        causal: bool = True,
-        init: str = "random",
+        self, heads: int, width: int, *, kernel: int = 3, causal: bool = True, init: str = "random"
     ) -> None:
         super().__init__()
         self.reach = (kernel - 1, 0) if causal else ((kernel - 1) // 2, kernel // 2)
@@ -198,28 +189,23 @@ class ShortConv(nn.Module):
                 self.conv.weight[:, :, self.reach[0]] += 1.0
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self._mixed(F.pad(drop_padding(tokens, mask), (0, 0, *self.reach)))
-
-    def _mixed(self, tokens: Tensor) -> Tensor:
-        mixed = self.conv(tokens.transpose(2, 3).flatten(1, 2))
+        padded = F.pad(drop_padding(tokens, mask), (0, 0, *self.reach))
+        mixed = self.conv(padded.transpose(2, 3).flatten(1, 2))
         return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
 
 
 def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
     """Return -|c_i - c_j|, the logarithm of the product of the gates between a query i and a key j.
 
-    Where both sums c are equal, for example because the gates round to 1, the derivative is that of
-    c_i - c_j. The absolute value has the derivative zero there, and would not train these gates.
+    Where both sums are equal, for example because gates round to 1, the derivative is that of
+    c_i - c_j: the absolute value's derivative, zero, would not train these gates.
     """
     difference = query_gates - key_gates
     return torch.where(difference > 0, -difference, difference)
 
 
 def decayed_products(query: Tensor, key: Tensor, query_gates: Tensor, key_gates: Tensor) -> Tensor:
-    """Return sum_u q_iu k_ju exp(-|c_iu - c_ju|) over the features u, for queries i and keys j.
-
-    A gate of a head has one feature; its exponential multiplies the whole dot product.
-    """
+    """Return sum_u q_iu k_ju exp(-|c_iu - c_ju|) over the features u, for queries i and keys j."""
     if query_gates.shape[-1] == 1:
         decay = torch.exp(log_decay(query_gates, key_gates.mT))
         return query @ key.mT * decay.to(query.dtype)
@@ -249,7 +235,7 @@ class Delta(nn.Module):
 
     u_t = b_t (v_t - k_t diag(f_t) S_{t-1}) and S_t = diag(f_t) S_{t-1} + k_t^T u_t, with keys k of
     unit length, strengths b_t = sigmoid(w_h·x_t + c_h), and forget gates f_t (1 without gates). The
-    result is u. With D_ij the product of the gates after token j up to i, it solves
+    result u, with D_ij the product of the gates after token j up to i, solves
 
         u_i + b_i sum_{j < i} (k_i D_ij·k_j) u_j = b_i v_i
 
@@ -269,16 +255,11 @@ class Delta(nn.Module):
         x: Tensor,
         mask: Tensor | None = None,
     ) -> Tensor:
-        erase, keys, values = self._operands(keys, tokens, x, mask)
-        return self.solve(erase, keys, values, gates).to(tokens.dtype)
-
-    def _operands(
-        self, keys: Tensor, tokens: Tensor, x: Tensor, mask: Tensor | None = None
-    ) -> tuple[Tensor, ...]:
         exact = torch.promote_types(tokens.dtype, torch.float32)
         strength = drop_padding(torch.sigmoid(self.strength(x)).mT[..., None], mask).to(exact)
         keys = F.normalize(keys.to(exact), dim=-1)
-        return strength * keys, keys, strength * tokens.to(exact)
+        values = strength * tokens.to(exact)
+        return self.solve(strength * keys, keys, values, gates).to(tokens.dtype)
 
     def solve(self, erase: Tensor, keys: Tensor, values: Tensor, gates: Tensor | None) -> Tensor:
         return without_erased(erase, keys, values, gates)
@@ -360,11 +341,8 @@ class FastDelta(Delta):
 class RmsNorm(nn.Module):
     """Root mean square norm of each token's features; all heads share the gain g.
 
-    out = x / sqrt(mean(x^2) + 1e-6) * g
-
-    Args:
-        span: number of neighbouring heads whose features are normalised together, with a gain of
-            span * w numbers. The last of an odd number of heads is normalised alone.
+    out = x / sqrt(mean(x^2) + 1e-6) * g, over the features of ``span`` neighbouring heads together,
+    with a gain of span * w numbers. The last of an odd number of heads is normalised alone.
     """
 
     def __init__(self, width: int, *, span: int = 1) -> None:

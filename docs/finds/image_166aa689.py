@@ -33,9 +33,8 @@ from torch.nn.functional import scaled_dot_product_attention
 class Uniform(nn.Module):
     """Equal weights 1 / n for the n visible keys, so that values are averaged.
 
-    Args:
-        heads: label of the smallest head count of the weights. The normal form of a genome sets it
-            where it replaces scores by a stream with fewer heads.
+    ``heads`` is the label of the smallest head count of the weights, which the normal form of a
+    genome sets where it replaces scores by a stream with fewer heads.
     """
 
     def __init__(self, *, heads: str = "one") -> None:
@@ -52,10 +51,9 @@ class Uniform(nn.Module):
 
 
 class ScaledDotProduct(nn.Module):
-    """Dot products of queries and keys, divided by the square root of ``rank``.
+    """Dot products of queries and keys: scores_ij = q_i · k_j / sqrt(r), r = ``rank``.
 
-    scores_ij = q_i · k_j / sqrt(r), where r is the operands' width; for operands of model width, as
-    in Patterns, it is the head width.
+    r is the operands' width; for operands of model width, as in Patterns, it is the head width.
     """
 
     def __init__(self, rank: int) -> None:
@@ -87,11 +85,11 @@ class SoftmaxSink(nn.Module):
 
 
 class Difference(nn.Module):
-    """Weights minus other weights times a learned factor of each head: first - lambda_h second."""
+    """Weights minus other weights times a learned factor of each head, initially 0.8."""
 
-    def __init__(self, heads: int, *, initial: float = 0.8) -> None:
+    def __init__(self, heads: int) -> None:
         super().__init__()
-        self.factor = nn.Parameter(torch.full((heads,), initial))
+        self.factor = nn.Parameter(torch.full((heads,), 0.8))
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
         return first - self.factor.to(first.dtype).view(-1, 1, 1) * second

@@ -30,8 +30,8 @@ from torch.nn import functional as F
 def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
     """Return -|c_i - c_j|, the logarithm of the product of the gates between a query i and a key j.
 
-    Where both sums c are equal, for example because the gates round to 1, the derivative is that of
-    c_i - c_j. The absolute value has the derivative zero there, and would not train these gates.
+    Where both sums are equal, for example because gates round to 1, the derivative is that of
+    c_i - c_j: the absolute value's derivative, zero, would not train these gates.
     """
     difference = query_gates - key_gates
     return torch.where(difference > 0, -difference, difference)
@@ -56,20 +56,12 @@ class ShortConv(nn.Module):
 
     out_t = b + sum_s w_s tokens_{t-s}, with s = 0 to kernel - 1 if causal. Otherwise the kernel is
     centred on t, and an even kernel covers one token more to the right. Padding and tokens beyond
-    the edges count as zeros.
-
-    Args:
-        init: ``random``; ``identity`` for out_t = tokens_t; or ``residual`` for the sum of both.
+    the edges count as zeros. ``init`` is ``random``; ``identity`` for out_t = tokens_t; or
+    ``residual`` for the sum of both.
     """
 
     def __init__(
-        self,
-        heads: int,
-        width: int,
-        *,
-        kernel: int = 3,
-        causal: bool = True,
-        init: str = "random",
+        self, heads: int, width: int, *, kernel: int = 3, causal: bool = True, init: str = "random"
     ) -> None:
         super().__init__()
         self.reach = (kernel - 1, 0) if causal else ((kernel - 1) // 2, kernel // 2)
@@ -82,18 +74,15 @@ class ShortConv(nn.Module):
                 self.conv.weight[:, :, self.reach[0]] += 1.0
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self._mixed(F.pad(drop_padding(tokens, mask), (0, 0, *self.reach)))
-
-    def _mixed(self, tokens: Tensor) -> Tensor:
-        mixed = self.conv(tokens.transpose(2, 3).flatten(1, 2))
+        padded = F.pad(drop_padding(tokens, mask), (0, 0, *self.reach))
+        mixed = self.conv(padded.transpose(2, 3).flatten(1, 2))
         return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
 
 
 class ScaledDotProduct(nn.Module):
-    """Dot products of queries and keys, divided by the square root of ``rank``.
+    """Dot products of queries and keys: scores_ij = q_i · k_j / sqrt(r), r = ``rank``.
 
-    scores_ij = q_i · k_j / sqrt(r), where r is the operands' width; for operands of model width, as
-    in Patterns, it is the head width.
+    r is the operands' width; for operands of model width, as in Patterns, it is the head width.
     """
 
     def __init__(self, rank: int) -> None:
@@ -113,8 +102,8 @@ def summed(logarithms: Tensor, mask: Tensor | None) -> Tensor:
 class GateOfInput(nn.Module):
     """Base of forget gates that are computed from the block's input x.
 
-    The gates are sigmoid(raw)^(1 / root), or exp(-r softplus(raw)) with a rate r of each head if
-    ``rate`` is a parameter. Rates start evenly between 1 and 16.
+    The gates are sigmoid(raw)^(1 / root), or exp(-r softplus(raw)) if ``form`` is exponential, with
+    a learned rate r of each head. Rates start evenly between 1 and 16.
     """
 
     def __init__(self, heads: int, form: str, root: float = 1.0) -> None:
@@ -124,19 +113,15 @@ class GateOfInput(nn.Module):
         self.root = root
 
     def forward(self, tokens: Tensor, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return summed(self.logarithms(x), mask)
+        raw = self.raw(x)
+        raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
+        if self.rate is None:
+            return summed(F.logsigmoid(raw) / self.root, mask)
+        return summed(-self.rate.exp().view(-1, 1, 1) * F.softplus(raw), mask)
 
     def raw(self, x: Tensor) -> Tensor:
         """Return the numbers of which the gates are functions."""
         raise NotImplementedError
-
-    def logarithms(self, x: Tensor) -> Tensor:
-        """Return log f for each gate and token."""
-        raw = self.raw(x)
-        raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
-        if self.rate is None:
-            return F.logsigmoid(raw) / self.root
-        return -self.rate.exp().view(-1, 1, 1) * F.softplus(raw)
 
 
 class ForgetGate(GateOfInput):
@@ -169,10 +154,7 @@ def hide(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None, filtered: bool) -> Tensor:
-    """Return the softmax of each row over the visible keys; a row without any gives zeros.
-
-    ``filtered`` states whether a filter may have set scores to -inf.
-    """
+    """Return the softmax of each row over the visible keys; a row without any gives zeros."""
     if mask is None and not filtered:
         return torch.softmax(scores, dim=-1)
     scores = hide(scores, mask)

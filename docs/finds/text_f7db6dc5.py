@@ -43,20 +43,12 @@ class ShortConv(nn.Module):
 
     out_t = b + sum_s w_s tokens_{t-s}, with s = 0 to kernel - 1 if causal. Otherwise the kernel is
     centred on t, and an even kernel covers one token more to the right. Padding and tokens beyond
-    the edges count as zeros.
-
-    Args:
-        init: ``random``; ``identity`` for out_t = tokens_t; or ``residual`` for the sum of both.
+    the edges count as zeros. ``init`` is ``random``; ``identity`` for out_t = tokens_t; or
+    ``residual`` for the sum of both.
     """
 
     def __init__(
-        self,
-        heads: int,
-        width: int,
-        *,
-        kernel: int = 3,
-        causal: bool = True,
-        init: str = "random",
+        self, heads: int, width: int, *, kernel: int = 3, causal: bool = True, init: str = "random"
     ) -> None:
         super().__init__()
         self.reach = (kernel - 1, 0) if causal else ((kernel - 1) // 2, kernel // 2)
@@ -69,10 +61,8 @@ class ShortConv(nn.Module):
                 self.conv.weight[:, :, self.reach[0]] += 1.0
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self._mixed(F.pad(drop_padding(tokens, mask), (0, 0, *self.reach)))
-
-    def _mixed(self, tokens: Tensor) -> Tensor:
-        mixed = self.conv(tokens.transpose(2, 3).flatten(1, 2))
+        padded = F.pad(drop_padding(tokens, mask), (0, 0, *self.reach))
+        mixed = self.conv(padded.transpose(2, 3).flatten(1, 2))
         return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
 
 

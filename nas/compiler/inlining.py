@@ -1,4 +1,4 @@
-"""Copy the sources of classes and functions into one file that imports only torch."""
+"""Text of Python files: statements, and copies of definitions in a file that imports only torch."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import sys
 import textwrap
 from collections.abc import Iterable
 from functools import cache
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from nas.common.errors import GenomeError
-from nas.compiler.text import LINE
 from nas.genome.primitives.base import CLASS_FLAGS
 from nas.genome.primitives.tensors import PLAIN
 
+LINE: Final = 100  # most characters of a line
 _SHAPED: Final = re.compile(r'\b(?:Float|Bool|Int|Shaped)\[Tensor, "[^"]*"\]')
 _NAMED: Final = re.compile(
     rf"(?:(?<=: )|(?<=-> )|(?<=\[)|(?<=, )(?=\w+\]))(?:{'|'.join(PLAIN)})(?=[,):\]\n]| = | \| )"
@@ -116,3 +117,28 @@ def globals_of(source: str) -> tuple[str, ...]:
     tree = ast.parse(source)
     read = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
     return tuple(sorted(set(read)))
+
+
+def call_line(target: str, function: str, arguments: list[str]) -> str:
+    """Return the statement that assigns the result of a call to ``target``."""
+    return f"{target} = {function}({', '.join(arguments)})"
+
+
+def indented(lines: list[str], levels: int = 1) -> list[str]:
+    """Return indented lines of source; long lines are broken inside their first brackets."""
+    return [part for line in lines for part in wrapped(line, "    " * levels)]
+
+
+def wrapped(text: str, pad: str) -> list[str]:
+    """Return a statement, indented by ``pad`` and broken inside its first brackets if long."""
+    text, pad = text.lstrip(), pad + " " * (len(text) - len(text.lstrip()))
+    if len(pad + text) <= LINE or "(" not in text:
+        return [(pad + text).rstrip()]
+    start = text.index("(") + 1
+    depths = list(accumulate((sign in "([{") - (sign in ")]}") for sign in text))
+    stop = depths.index(0, start)
+    commas = [i for i in range(start, stop) if text[i] == "," and depths[i] == 1]
+    parts = [text[i + 1 : j].strip() for i, j in pairwise([start - 1, *commas, stop])]
+    inner = f"{pad}    {', '.join(parts)}"
+    lines = [inner] if len(inner) <= LINE else [f"{pad}    {part}," for part in parts]
+    return [pad + text[:start], *lines, pad + text[stop:]]

@@ -24,9 +24,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.compiler.kernels.attention import softmax_attention
+from nas.compiler.kernels.attention import linear_attention, softmax_attention, visible_mean
 from nas.compiler.kernels.gated import forgetting_attention, gated_linear_attention
-from nas.compiler.kernels.linear import linear_attention, visible_mean
 from nas.genome import Ref
 from nas.genome.types import is_non_negative
 

@@ -20,24 +20,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from torch import nn
 
 from nas.compiler.formula import formula_of
-from nas.compiler.inlining import PROVIDED, globals_of, source_of
+from nas.compiler.inlining import LINE, PROVIDED, call_line, globals_of, indented, source_of
 from nas.compiler.kernels import fast_class, traceable_class
-from nas.compiler.kernels.attention import softmax_attention
-from nas.compiler.kernels.linear import by_last, with_ones
+from nas.compiler.kernels.attention import by_last, softmax_attention, with_ones
 from nas.compiler.lowering import live, lower
 from nas.compiler.masks import in_window
-from nas.compiler.text import (
-    LINE,
-    call_line,
-    heads_text,
-    indented,
-    key_width_text,
-    share_lines,
-    size_texts,
-    times_text,
-    width_text,
-)
 from nas.genome import head_count
+from nas.genome.types import MODEL
 
 if TYPE_CHECKING:
     from nas.compiler.lowering import Lowered
@@ -72,11 +61,9 @@ def write(
 ) -> Written:
     """Return the source of a class ``Attention`` that computes the mechanism of a plan.
 
-    Args:
-        dim, heads: defaults of the constructor's arguments.
-        is_fast: whether to use all faster classes of ``nas.compiler.kernels``, as in training, or
-            only those that consist of a few torch operations.
-        fuse: whether one kernel call may replace several primitive calls.
+    ``dim`` and ``heads`` are defaults of the constructor. Source ``is_fast`` if it uses all faster
+    classes of ``nas.compiler.kernels``, as in training, and not only those of a few torch
+    operations. With ``fuse`` one kernel call may replace several primitive calls.
     """
     return _Source(plan, is_fast, fuse).write(dim, heads, qkv_bias)
 
@@ -292,17 +279,23 @@ class _Source:
     def _scale(self, score: Step) -> str:
         """Return an attribute for the factor of a step's scores, which the constructor assigns."""
         name = f"scale_{score.index}"
-        self.scales[name] = f"({width_text(score.rank)}) ** -0.5"
+        self.scales[name] = f"({_width(score.rank)}) ** -0.5"
         return f"self.{name}"
 
     def _constructor(self, built: list[Step], bias: str) -> list[str]:
         plan = self.plan
-        names = {v: k for k, v in self.heads.items() if k != "all" and v[:5] == "self."}
-        shares = [line for name, label in names.items() for line in share_lines(name, label)]
-        widths = {width_text(stream.type.width) for stream in plan.streams}
-        qk_dim = plan.genome.projections.qk_dim
-        if "key_width" in widths:
-            shares.append(f"key_width = {key_width_text(qk_dim)}")
+        shares = [
+            line
+            for label, name in self.heads.items()
+            if name.startswith("self.") and label != "all"
+            for line in _share_lines(name, label)
+        ]
+        if any(_width(stream.type.width) == "key_width" for stream in plan.streams):
+            top, bottom = plan.genome.projections.qk_dim.split("/")
+            share = "dim // heads" if top == "1" else f"{top} * (dim // heads)"
+            shares.append(
+                f"key_width = min(dim // heads, max(2, 2 * round({share} / {2 * int(bottom)})))"
+            )
         lines = [
             "super().__init__()",
             "if dim < 1 or heads < 1 or dim % heads:",
@@ -313,20 +306,20 @@ class _Source:
         ]
         for stream in plan.streams:
             if stream.is_projected:
-                width = times_text(self._count(stream.type.heads), width_text(stream.type.width))
+                width = _product(self._count(stream.type.heads), _width(stream.type.width))
                 lines.append(f"self.w{stream.name} = nn.Linear(dim, {width}, bias={bias})")
         for step in built:
             defaults = step.primitive.defaults()
-            sizes = step.bind(size_texts(step, self._count(step.heads), bias))
+            sizes = step.bind(_sizes(step, self._count(step.heads), bias))
             arguments = [f"{name}={text}" for name, text in sizes.items()]
             params = {k: v for k, v in step.params.items() if v != defaults[k]}
             arguments += [f"{k}={v!r}".replace("'", '"') for k, v in params.items()]
             function = self._use(self.module_class(step.primitive.module))
             lines.append(call_line(f"self.{step.module}", function, arguments))
         if plan.genome.projections.has_wo:
-            merged = width_text(plan.output.width)
+            merged = _width(plan.output.width)
             if plan.genome.projections.merge != "sum":
-                merged = times_text(self._count(plan.output.heads), merged)
+                merged = _product(self._count(plan.output.heads), merged)
             lines.append(f"self.wo = nn.Linear({merged}, dim)")
         return lines
 
@@ -348,7 +341,39 @@ def _head_names(plan: Plan) -> dict[str, str]:
     names = {projections.kv_heads: "self.kv_heads", projections.q_heads: "self.q_heads"}
     names |= {"all": "self.heads", "one": "1"}
     labels = [stream.type.heads for stream in plan.streams] + [step.heads for step in plan.steps]
-    return {label: names.get(label, heads_text(label, "self.heads")) for label in labels}
+    return {label: names.get(label, f'head_count("{label}", self.heads)') for label in labels}
+
+
+def _width(label: str | None) -> str:
+    return {"all": "dim // heads", MODEL: "dim"}.get(label or "", "key_width")
+
+
+def _share_lines(name: str, label: str) -> list[str]:
+    """Return statements that set a variable to a fraction of the heads, at least one head."""
+    top, bottom = label.split("/")
+    whole = "heads" if top == "1" else f"{top} * heads"
+    words = f"{label} of {{heads}} heads is no whole number; expected heads that divide"
+    return [
+        f"if {whole} > {bottom} and {whole} % {bottom}:",
+        f'    raise ValueError(f"{words}")',
+        f"{name} = max(1, {whole} // {bottom})",
+    ]
+
+
+def _product(count: str, width: str) -> str:
+    if count == "1":
+        return width
+    if (count, width) == ("heads", "dim // heads"):
+        return "dim"
+    return f"{count} * ({width})" if width == "dim // heads" else f"{count} * {width}"
+
+
+def _sizes(step: Step, heads: str, bias: str) -> dict[str, str]:
+    """Return expressions for the sizes that a step's module may take, by name of the argument."""
+    texts = {"dim": "dim", "heads": heads, "bias": bias}
+    if step.width is not None:
+        texts["width"], texts["rank"] = _width(step.width), _width(step.rank)
+    return texts | ({"filtered": "True"} if step.is_filtered else {})
 
 
 _SIGNATURE = [

@@ -17,7 +17,7 @@ from typing import Final
 
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Plan, Step
-from nas.costs.costs import CostContext
+from nas.costs import CostContext
 from nas.genome import ModelSizes, Ref, head_count
 
 BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits

@@ -24,7 +24,7 @@ from nas.compiler import Plan
 from nas.compiler.kernels import traceable_class
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Step, check_sizes
-from nas.costs.costs import CostContext
+from nas.costs import CostContext
 from nas.costs.operations import ELEMENTWISE, count_calls
 from nas.genome import ModelSizes, head_count
 from nas.genome.primitives import Kind

@@ -1,4 +1,4 @@
-"""Heads and softmax attention, in the fastest form for device, type and shape."""
+"""Heads, softmax attention, and sums of values without a matrix of weights: linear attention."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from nas.compiler.kernels import is_traced
 from nas.compiler.kernels.normalisers import fast_softmax
-from nas.genome.primitives.tensors import Key, Mask, Query, Sums, Tokens, Values
+from nas.genome.primitives.tensors import (
+    Key,
+    Mask,
+    Query,
+    Sums,
+    Tokens,
+    Values,
+    count_visible,
+)
 
 
 def split_heads(x: Float[Tensor, "b n hw"], heads: int) -> Tokens:
@@ -105,3 +114,117 @@ def fused_attention(
         query, key, values, mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
     )
     return out if out.shape[-1] == width else out[..., :width]
+
+
+def visible_mean(values: Values, mask: Mask, is_causal: bool = False) -> Sums:
+    """Return the mean of the values that each token may see; zeros if the token sees none.
+
+    ``is_causal`` hides later values in addition to ``mask``.
+    """
+    # In float32 at least: 16 bits are too few for sums over long sequences.
+    exact = values.to(torch.promote_types(values.dtype, torch.float32))
+    if mask is not None and mask.shape[-2] != 1:
+        weights = (past_keys(values, values, mask) if is_causal else mask).to(exact.dtype)
+        weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1)
+        return weights.to(values.dtype) @ values
+    kept, count = kept_tokens(exact, mask, is_causal)
+    exact = exact if mask is None else exact * kept
+    if is_causal:
+        return (exact.cumsum(dim=2) / count).to(values.dtype)
+    return (exact.sum(dim=2, keepdim=True) / count).to(values.dtype).expand_as(values)
+
+
+def kept_tokens(
+    tokens: Tokens, mask: Mask, is_causal: bool
+) -> tuple[Float[Tensor, "_ 1 n 1"], Float[Tensor, "_ 1 _ 1"]]:
+    """Return 1 for each visible and 0 for each hidden token, and their number at each query.
+
+    The number, in float32 or float64, is at least 1. The mask is the same for every query.
+    """
+    exact = torch.promote_types(tokens.dtype, torch.float32)
+    shape = 1, 1, tokens.shape[2], 1
+    kept = tokens.new_ones(shape, dtype=exact) if mask is None else mask.mT.to(exact)
+    count = kept.cumsum(dim=-2) if is_causal else kept.sum(dim=-2, keepdim=True)
+    return kept, count.clamp(min=1)
+
+
+def linear_attention(
+    query: Query,
+    key: Float[Tensor, "b g k w"],
+    values: Float[Tensor, "b s k v"],
+    mask: Mask,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    divide: bool = True,
+) -> Sums:
+    """Return scale query·key^T·values / n, where n is the number of visible keys.
+
+    The product is computed as query·(key^T·values) if ``mask`` is the same for every query and this
+    order is faster (Katharopoulos et al. 2020, section 3.2). ``is_causal`` hides later keys in
+    addition to ``mask``. Without ``divide``, n is 1.
+    """
+    query = query * scale if scale != 1.0 else query
+    keys, width = key.shape[2:]
+    if is_by_sums(keys, width, is_causal) and (mask is None or mask.shape[-2] == 1):
+        kept, count = kept_tokens(values, mask, is_causal)
+        values = values if mask is None else values * kept.to(values.dtype)
+        if is_causal:
+            sums = sums_so_far(query, key, values)
+            return sums / count.to(query.dtype) if divide else sums
+        return sum_of_all(query, key, values / count.to(values.dtype) if divide else values)
+    mask = past_keys(query, key, mask) if is_causal else mask
+    weights = query @ repeat_heads(key, query.shape[1]).mT
+    values = repeat_heads(values, query.shape[1])
+    if divide:
+        weights = weights / count_visible(weights, mask).to(weights.dtype)
+    return (weights if mask is None else weights.masked_fill(~mask, 0.0)) @ values
+
+
+def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
+    """Return whether linear attention first multiplies keys with values, which needs no pairs."""
+    if is_traced():  # the result must hold for any number of keys
+        return not is_causal
+    return keys > (256 if is_causal else width)
+
+
+def with_ones(values: Values) -> Float[Tensor, "b s k _"]:
+    """Return values with an additional feature 1, whose weighted sum is the sum of the weights."""
+    return torch.cat((values, torch.ones_like(values[..., :1])), dim=-1)
+
+
+def by_last(sums: Float[Tensor, "b h q _"]) -> Sums:
+    """Return the sums of values divided by their last feature, the mean of the weights.
+
+    Means below 1e-6 are replaced by 1e-6, as in the primitive ``ratio``.
+    """
+    return sums[..., :-1] / sums[..., -1:].clamp(min=1e-6)
+
+
+def sum_of_all(
+    query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"]
+) -> Sums:
+    """Return query·(key^T·values); heads with the same keys and values share the inner product."""
+    groups = max(key.shape[1], values.shape[1])
+    sums = repeat_heads(key, groups).transpose(-2, -1) @ repeat_heads(values, groups)
+    return query @ repeat_heads(sums, query.shape[1])
+
+
+def sums_so_far(
+    query: Tokens, key: Float[Tensor, "b g n w"], values: Float[Tensor, "b s n v"]
+) -> Float[Tensor, "b h n v"]:
+    """Return query_i·(the sum of key_j^T values_j over j <= i) for each token i.
+
+    Scores are computed only within a chunk of 128 tokens. Earlier chunks enter as sums of
+    key^T·values.
+    """
+    heads, n = query.shape[1:3]
+    rows, columns, row_values = (
+        F.pad(repeat_heads(x, heads), (0, 0, 0, -n % 128)).unflatten(2, (-1, 128))
+        for x in (query, key, values)
+    )
+    within = (rows @ columns.transpose(-2, -1)).tril() @ row_values
+    sums = columns.transpose(-2, -1) @ row_values
+    # Not cumsum - sums: then the rounding of later tokens would change earlier results.
+    before = F.pad(sums[:, :, :-1].cumsum(dim=2), (0, 0, 0, 0, 1, 0))
+    result: Tensor = (within + rows @ before).flatten(2, 3)[:, :, :n]
+    return result

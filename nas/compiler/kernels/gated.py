@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.compiler.kernels import faster, is_traced
-from nas.compiler.kernels.attention import fused_attention, is_in_16_bits, past_keys
-from nas.compiler.kernels.linear import kept_tokens
+from nas.compiler.kernels.attention import fused_attention, is_in_16_bits, kept_tokens, past_keys
 from nas.compiler.kernels.normalisers import fast_softmax
 from nas.genome.primitives.gated import Delta, decayed_products, log_decay, without_erased
 from nas.genome.primitives.tensors import (

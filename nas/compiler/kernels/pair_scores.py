@@ -8,8 +8,7 @@ Second derivatives raise an error.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -25,15 +24,6 @@ from nas.genome.primitives.neural_scores import (
 )
 from nas.genome.primitives.qana import Qana
 from nas.genome.primitives.tensors import Key, Query, Scores
-
-_ATEN: Final = torch.ops.aten
-# By activation: an operation that writes it, and one that writes its derivative times a gradient.
-_ACTIVATIONS: Final[dict[str, tuple[Any, Any]]] = {
-    "gelu": (_ATEN.gelu.out, _ATEN.gelu_backward.grad_input),
-    "relu": (_ATEN.relu.out, partial(_ATEN.threshold_backward.grad_input, threshold=0.0)),
-    "silu": (_ATEN.silu.out, _ATEN.silu_backward.grad_input),
-    "tanh": (_ATEN.tanh.out, _ATEN.tanh_backward.grad_input),
-}
 
 
 def fast_sum_units(
@@ -114,7 +104,7 @@ class UnitSums(torch.autograd.Function):
     ) -> Float[Tensor, "p q k"]:
         ctx.activation = activation
         ctx.save_for_backward(bias, keys, rows, out)
-        activate = _ACTIVATIONS[activation][0]
+        activate = in_place(activation)[0]
         columns = keys.shape[-1 if rows is None else 1]
         scores = shift.expand(-1, -1, columns).contiguous()
         with torch.autocast(bias.device.type, enabled=False):
@@ -130,7 +120,7 @@ class UnitSums(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: "Any", gradient: Float[Tensor, "p q k"]) -> tuple[Tensor | None, ...]:
         bias, keys, rows, out = ctx.saved_tensors
-        activate, slope = _ACTIVATIONS[ctx.activation]
+        activate, slope = in_place(ctx.activation)
         to_bias, to_out, to_keys = torch.empty_like(bias), torch.empty_like(out), keys * 0.0
         to_rows = None if rows is None else torch.empty_like(rows)
         with torch.autocast(bias.device.type, enabled=False):
@@ -141,8 +131,7 @@ class UnitSums(torch.autograd.Function):
                     factor = out[unit, *at]
                     unit_into(inner, unit, at, bias, keys, rows)
                     activate(inner, out=active)
-                    at_value = active if ctx.activation == "tanh" else inner
-                    slope(above, at_value, grad_input=inner)
+                    slope(above, active if ctx.activation == "tanh" else inner, grad_input=inner)
                     to_out[unit, *at] = active.mul_(above).sum(-1, keepdim=True)
                     to_bias[unit, *at] = inner.sum(-1, keepdim=True) * factor
                     if to_rows is None:
@@ -151,6 +140,18 @@ class UnitSums(torch.autograd.Function):
                         to_rows[unit, *at] = (inner @ keys[at[0]]).mul_(factor)
                         to_keys[at[0]].baddbmm_(inner.mT, rows[unit, *at] * factor)
         return None, to_bias, to_keys, to_rows, to_out, gradient.sum(-1, keepdim=True)
+
+
+def in_place(activation: str) -> "tuple[Any, Any]":
+    """Return the operations that write an activation, and its derivative times a gradient."""
+    aten = torch.ops.aten
+    threshold = aten.threshold_backward.grad_input
+    return {
+        "gelu": (aten.gelu.out, aten.gelu_backward.grad_input),
+        "relu": (aten.relu.out, lambda above, x, **out: threshold(above, x, 0.0, **out)),
+        "silu": (aten.silu.out, aten.silu_backward.grad_input),
+        "tanh": (aten.tanh.out, aten.tanh_backward.grad_input),
+    }[activation]
 
 
 def unit_into(

@@ -19,7 +19,7 @@ from torch import nn
 from nas.common.errors import NasError
 from nas.common.system import processor_name
 from nas.compiler import Plan, build_attention, resolve
-from nas.costs.costs import Calibration
+from nas.costs import Calibration
 from nas.costs.operations import ELEMENTWISE
 from nas.costs.profile import profile
 from nas.costs.timing.measuring import Passes, fastest, one_thread

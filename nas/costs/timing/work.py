@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from nas.compiler import Plan
+from nas.compiler.kernels.attention import is_by_sums
 from nas.compiler.kernels.gated import is_in_chunks
-from nas.compiler.kernels.linear import is_by_sums
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Step
-from nas.costs.costs import CostContext
+from nas.costs import CostContext
 from nas.costs.operations import ELEMENTWISE
 from nas.costs.profile import profile, total_macs
 from nas.genome import ModelSizes

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nas.compiler.kernels.linear import linear_attention, sums_so_far, visible_mean
+from nas.compiler.kernels.attention import linear_attention, sums_so_far, visible_mean
 from tests.tensors import check_same, mask_of, with_gradients
 
 N = 19
