@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jaxtyping import config, install_import_hook
 
-from tests.genomes import Build, build
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -77,12 +75,6 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session")
-def genome() -> Build:
-    """Builds genomes: see tests.genomes."""
-    return build
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from nas.genome import Genome
-
-Build = Callable[..., Genome]
 
 
 def build(*nodes: tuple[Any, ...], placement: Any = "all", **projections: Any) -> Genome:

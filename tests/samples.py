@@ -13,8 +13,8 @@ from nas.space.vary import Variation
 
 
 @cache
-def samples(space_name: str, count: int) -> tuple[Genome, ...]:
+def samples(space_name: str, count: int, seed: int = 5) -> tuple[Genome, ...]:
     """Samples of a space, each mutated twice."""
     space = load_space(space_name)
-    variation, rng = Variation(space, load_policy(space.policy)), np.random.default_rng(5)
+    variation, rng = Variation(space, load_policy(space.policy)), np.random.default_rng(seed)
     return tuple(variation.mutate(variation.sample(rng), rng, 2)[0] for _ in range(count))

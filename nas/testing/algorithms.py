@@ -15,7 +15,7 @@ from nas.searching.archive import Archive
 from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
 from nas.space import SearchSpace
-from nas.space.rules import Policy, load_policy, validate
+from nas.space.rules import load_policy, validate
 from nas.space.space import seeds
 from nas.space.vary import Variation
 from nas.store import Proposal
@@ -63,7 +63,6 @@ def check_algorithm(name: str) -> None:
 
 
 def make_context(
-    policy: Policy | None = None,
     *,
     seed: int = 0,
     population: int = 10,
@@ -75,9 +74,9 @@ def make_context(
     """Return what a search algorithm is created with, for a small space and a small model.
 
     ``population`` is the number of proposals in a generation, ``most_trainings`` the largest number
-    of trainings of a mechanism. The default of ``policy`` is the policy of the space.
+    of trainings of a mechanism.
     """
-    policy = policy or load_policy(space.policy)
+    policy = load_policy(space.policy)
     return SearchContext(
         operators=Variation(space, policy),
         mechanisms=tuple((m.name, m.genome) for m in seeds(space, policy)),

@@ -8,7 +8,6 @@ import pickle
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,24 +17,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from nas.common.errors import ViolationError
 from nas.compiler import build_attention, building
 from nas.genome.mechanisms import MECHANISMS
-from nas.space import load_space
-from nas.space.rules import load_policy
-from nas.space.vary import Variation
+from tests.genomes import build
 from tests.tensors import check_same, with_gradients
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nas.genome import Genome
-
-    Build = Callable[..., Genome]
-
-
-def random_genomes(name: str, count: int, seed: int) -> list[Genome]:
-    space = load_space(name)
-    variation = Variation(space, load_policy(space.policy))
-    rng = np.random.default_rng(seed)
-    return [variation.mutate(variation.sample(rng), rng, 2)[0] for _ in range(count)]
 
 
 def both(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -> list[nn.Module]:
@@ -82,8 +70,8 @@ def masks(n: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_causal_call_of_a_mechanism_that_sees_later_tokens_raises_an_error(genome: Build) -> None:
-    found = genome(("convolutional_score", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+def test_causal_call_of_a_mechanism_that_sees_later_tokens_raises_an_error() -> None:
+    found = build(("convolutional_score", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
     for reference in (True, False):
         block = build_attention(found, 16, 2, reference=reference)
         with pytest.raises(ValueError, match="convolutional_score"):
@@ -126,10 +114,10 @@ def test_masks_of_wrong_type_or_shape_raise_an_error(
         block(torch.randn(2, 4, 16), **masks)
 
 
-def test_an_ill_typed_genome_raises_an_error_with_the_node(genome: Build) -> None:
+def test_an_ill_typed_genome_raises_an_error_with_the_node() -> None:
     with pytest.raises(ViolationError, match=r"node 1 \(softmax\)"):
         build_attention(
-            genome(("scaled_dot_product", "qk"), ("softmax", "q"), ("weighted_sum", [1, "v"])),
+            build(("scaled_dot_product", "qk"), ("softmax", "q"), ("weighted_sum", [1, "v"])),
             16,
             2,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,11 @@ from nas.compiler import build_attention, make_plan, write
 from nas.genome import Genome, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from tests.compiler.test_compiler import check_equal, masks
+from tests.genomes import build
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    Build = Callable[..., Genome]
     Nodes = Sequence[tuple[Any, ...]]
 
 LONG = 260  # where a CPU takes the fused kernel
@@ -76,39 +75,39 @@ def calls(genome: Genome, *, fuse: bool = True) -> int:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_lowered_graph_equals_the_interpreter(genome: Build, case: str) -> None:
+def test_a_lowered_graph_equals_the_interpreter(case: str) -> None:
     """Of many tokens; few, with every kind of mask, are in test_source."""
     nodes, projections = CASES[case]
-    check_equal(genome(*nodes, **projections), LONG, masks(LONG)["mask"] | {"is_causal": True})
+    check_equal(build(*nodes, **projections), LONG, masks(LONG)["mask"] | {"is_causal": True})
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_lowering_can_be_switched_off(genome: Build, case: str) -> None:
+def test_lowering_can_be_switched_off(case: str) -> None:
     nodes, projections = CASES[case]
-    found = genome(*nodes, **projections)
+    found = build(*nodes, **projections)
     assert calls(found) == 1
     assert calls(found, fuse=False) == 0
     assert max(len(line) for line in source(found).splitlines()) <= 100
 
 
-def test_a_ratio_of_scores_of_unknown_sign_is_not_lowered(genome: Build) -> None:
-    found = genome(*attend(DOT, normaliser="ratio"))
+def test_a_ratio_of_scores_of_unknown_sign_is_not_lowered() -> None:
+    found = build(*attend(DOT, normaliser="ratio"))
     assert calls(found) == 0
     check_equal(found, 40, {"is_causal": True})
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_lowered_graphs_run_in_windows(genome: Build, case: str) -> None:
+def test_lowered_graphs_run_in_windows(case: str) -> None:
     nodes, projections = CASES[case]
-    found = replace(genome(*nodes, **projections), visibility=Visibility(12, 2))
+    found = replace(build(*nodes, **projections), visibility=Visibility(12, 2))
     assert "in_window(" in source(found)
     given = masks(40)["padding"]
     check_equal(found, 40, given, given | {"is_causal": True})
 
 
-def test_lowered_and_other_aggregations_run_side_by_side(genome: Build) -> None:
+def test_lowered_and_other_aggregations_run_side_by_side() -> None:
     other = (("cosine", "kq"), ("sparsemax", [3]), ("weighted_sum", [4, "k"]))
-    both_ways = genome(*attend(DOT), *other, ("add", [2, 5]))
+    both_ways = build(*attend(DOT), *other, ("add", [2, 5]))
     assert calls(both_ways) == 1
     for kind in masks(11).values():
         check_equal(both_ways, 11, kind | {"is_causal": True})
@@ -128,9 +127,9 @@ class Largest(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_tensor_has_a_number_for_each_pair(genome: Build, case: str) -> None:
+def test_no_tensor_has_a_number_for_each_pair(case: str) -> None:
     nodes, projections = CASES[case]
-    block = build_attention(genome(*nodes, **projections), 32, 8)
+    block = build_attention(build(*nodes, **projections), 32, 8)
     n = 1024
     with Largest() as largest:
         block(torch.randn(1, n, 32), is_causal=case == "decay").square().sum().backward()

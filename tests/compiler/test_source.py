@@ -15,18 +15,15 @@ from nas.compiler import build_attention, make_plan, plain_source, write
 from nas.genome import Visibility
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import REGISTRY, Role, primitive
-from tests.compiler.test_compiler import masks, random_genomes, values_and_gradients
+from nas.testing.mechanisms import equals_the_interpreter
 from tests.compiler.test_lowering import CASES
-from tests.tensors import check_same
+from tests.genomes import build
+from tests.samples import samples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import nn
 
     from nas.genome import Genome
-
-    Build = Callable[..., Genome]
 
 
 STEP = 0.5
@@ -40,51 +37,16 @@ def plain(genome: Genome, dim: int, heads: int, **sizes: bool) -> nn.Module:
     return found
 
 
-def check_equal(genome: Genome, dim: int = 32, heads: int = 8, n: int = 9) -> None:
-    """Values and gradients of both forms and the interpreter, with the same start and weights.
-
-    Under every kind of mask; in one a query sees nothing.
-    """
-    torch.manual_seed(0)
-    reference = build_attention(genome, dim, heads, reference=True).double()
-    torch.manual_seed(0)
-    form = plain(genome, dim, heads).double()
-    for (name, ours), (other, theirs) in zip(
-        form.state_dict().items(), reference.state_dict().items(), strict=True
-    ):
-        assert name == other
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
-    fast = build_attention(genome, dim, heads).double()
-    with torch.no_grad():
-        for weight in reference.parameters():  # zeros at the start hide what they multiply
-            weight.add_(0.1 * torch.randn_like(weight))
-    state = {name: tensor.clone() for name, tensor in reference.state_dict().items()}
-    x = torch.randn(2, n, dim, dtype=torch.float64)
-    is_safe = not make_plan(genome).unsafe
-    causal = {"is_causal": True}
-    for given in [{}, causal, *(m | c for m in masks(n).values() if m for c in ({}, causal))]:
-        if given.get("is_causal") and not is_safe:
-            with pytest.raises(ValueError, match="sees later tokens"):
-                form(x, **given)
-            continue
-        results = []
-        for block in (reference, form, fast):
-            block.load_state_dict(state)  # a gate may count its passes
-            results.append(values_and_gradients(block, x, **given))
-        for ours in results[1:]:
-            check_same(ours, results[0])
-
-
 @pytest.mark.parametrize("count", [25, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_random_genomes_equal_the_interpreter(count: int) -> None:
-    for genome in random_genomes("attention_v2", count, seed=7):
-        check_equal(genome)
+    for genome in samples("attention_v2", count, seed=7):
+        equals_the_interpreter(genome)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_lowered_graphs_equal_the_interpreter(genome: Build, case: str) -> None:
+def test_lowered_graphs_equal_the_interpreter(case: str) -> None:
     nodes, projections = CASES[case]
-    check_equal(genome(*nodes, **projections))
+    equals_the_interpreter(build(*nodes, **projections))
 
 
 @pytest.mark.parametrize("form", [plain, build_attention])
@@ -133,9 +95,9 @@ def test_mechanisms_are_exported_with_any_number_of_tokens(name: str) -> None:
 
 
 @pytest.mark.parametrize("normaliser", ["sparsemax", "topk_softmax"])
-def test_normalisers_are_exported_with_any_number_of_tokens(genome: Build, normaliser: str) -> None:
+def test_normalisers_are_exported_with_any_number_of_tokens(normaliser: str) -> None:
     nodes = ("cosine", "qk"), (normaliser, [0]), ("weighted_sum", [1, "v"])
-    exported_with_any_length(genome(*nodes))
+    exported_with_any_length(build(*nodes))
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")  # torch's own, in jvp
@@ -149,11 +111,13 @@ def test_mechanisms_run_without_data_and_forward_mode(name: str) -> None:
     assert block.to("meta")(x.to("meta")).shape == out.shape
 
 
-def test_number_one_is_exported_without_a_warning(genome: Build) -> None:
-    check_equal(genome(("qana", "qk", {"basis": 1}), ("softmax", [0]), ("weighted_sum", [1, "v"])))
+def test_number_one_is_exported_without_a_warning() -> None:
+    equals_the_interpreter(
+        build(("qana", "qk", {"basis": 1}), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+    )
 
 
-def test_a_forward_with_a_default_or_a_constant_is_called_as_a_module(genome: Build) -> None:
+def test_a_forward_with_a_default_or_a_constant_is_called_as_a_module() -> None:
     def declared(name: str, module: type[torch.nn.Module]) -> None:
         module.__doc__ = "Tokens plus a constant."
         signature = "tokens: tokens[h,w] -> tokens[h,w]"
@@ -173,7 +137,7 @@ def test_a_forward_with_a_default_or_a_constant_is_called_as_a_module(genome: Bu
         for name, module in modules.items():
             declared(name, module)
             nodes = (name, "v"), ("scaled_dot_product", "qk"), ("softmax", [1])
-            plan = make_plan(genome(*nodes, ("weighted_sum", [2, 0])))
+            plan = make_plan(build(*nodes, ("weighted_sum", [2, 0])))
             assert f" = {module.__name__}()" in write(plan, 16, 4).text
     finally:
         for name in modules:

@@ -23,12 +23,12 @@ from nas.costs.profile import _counts
 from nas.genome import PLACEMENTS, ModelSizes, Placement, Rest, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import REGISTRY, Role, primitive
+from tests.genomes import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from nas.genome import Genome
-    from tests.genomes import Build
 
 
 @contextmanager
@@ -63,18 +63,18 @@ CUSTOM = (
 )
 
 
-def test_operation_without_a_counting_rule_is_named(genome: Build) -> None:
+def test_operation_without_a_counting_rule_is_named() -> None:
     with (
         registered(lambda tokens: torch.cdist(tokens, tokens) @ tokens),
         pytest.raises(NasError, match="cdist"),
     ):
-        attention_cost(genome(*CUSTOM), dim=16, heads=2, tokens=4)
+        attention_cost(build(*CUSTOM), dim=16, heads=2, tokens=4)
 
 
-def test_declared_and_pointwise_operations_count_their_elements(genome: Build) -> None:
+def test_declared_and_pointwise_operations_count_their_elements() -> None:
     def elementwise(forward: Callable[[Tensor], Tensor], **declared: Any) -> int:
         with registered(forward, **declared):
-            return attention_cost(genome(*CUSTOM), dim=16, heads=2, tokens=4)["elementwise"]
+            return attention_cost(build(*CUSTOM), dim=16, heads=2, tokens=4)["elementwise"]
 
     plain = elementwise(lambda tokens: tokens.mT.mT)
     assert elementwise(lambda tokens: torch.atan(tokens)) == plain + 4 * 16
@@ -92,20 +92,20 @@ def test_pointwise_operations_that_fvcore_ignores_have_a_rule() -> None:
     assert not [op for op in ignored if _is_pointwise(op) and op not in _HANDLES]
 
 
-def test_length_that_a_primitive_refuses_is_a_genome_error(genome: Build) -> None:
+def test_length_that_a_primitive_refuses_is_a_genome_error() -> None:
     def at_most_five(tokens: Tensor) -> Tensor:
         if tokens.shape[2] > 5:
             raise ValueError(f"{tokens.shape[2]} tokens came; expected at most 5")
         return tokens.relu()
 
     with registered(at_most_five):
-        assert attention_cost(genome(*CUSTOM), dim=16, heads=2, tokens=5)["macs"] > 0
+        assert attention_cost(build(*CUSTOM), dim=16, heads=2, tokens=5)["macs"] > 0
         with pytest.raises(GenomeError, match="6 tokens"):
-            attention_cost(genome(*CUSTOM), dim=16, heads=2, tokens=6)
+            attention_cost(build(*CUSTOM), dim=16, heads=2, tokens=6)
 
 
-def test_width_that_a_primitive_refuses_is_a_genome_error(genome: Build) -> None:
-    found = genome(("rope", "q"), ("scaled_dot_product", [0, "k"]), *AFTER_1)
+def test_width_that_a_primitive_refuses_is_a_genome_error() -> None:
+    found = build(("rope", "q"), ("scaled_dot_product", [0, "k"]), *AFTER_1)
     with pytest.raises(GenomeError, match="the width is 3; expected an even number"):
         attention_cost(found, dim=12, heads=4, tokens=8)
 
@@ -123,8 +123,8 @@ def test_costs_of_multi_head_attention_equal_their_formulas() -> None:
     assert cost["seed_compatible_macs"] == cost["macs"] + 8 * n * d * d + 5 * 2 * n * d
 
 
-def test_convolutions_count_exactly_at_long_sequences(genome: Build) -> None:
-    convolutional = genome(
+def test_convolutions_count_exactly_at_long_sequences() -> None:
+    convolutional = build(
         ("convolutional_score", "qk"),
         ("softmax", [0]),
         ("short_conv", "v"),
@@ -136,20 +136,20 @@ def test_convolutions_count_exactly_at_long_sequences(genome: Build) -> None:
 
 
 @pytest.mark.parametrize("tokens", [255, 256])
-def test_softmax_attention_of_unequal_widths_counts_no_padding(genome: Build, tokens: int) -> None:
+def test_softmax_attention_of_unequal_widths_counts_no_padding(tokens: int) -> None:
     nodes = ("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"])
-    cost = attention_cost(genome(*nodes, qk_dim="1/2"), dim=64, heads=4, tokens=tokens)
+    cost = attention_cost(build(*nodes, qk_dim="1/2"), dim=64, heads=4, tokens=tokens)
     assert cost["attention_macs"] == tokens**2 * (32 + 64)
 
 
-def test_cache_holds_the_operands_of_a_step_without_state(genome: Build) -> None:
+def test_cache_holds_the_operands_of_a_step_without_state() -> None:
     def sums(tokens: Tensor) -> Tensor:
         return tokens.cumsum(dim=2)
 
     def cached(**declared: Any) -> int:
         with registered(sums, **declared):
             REGISTRY["custom"].module.needs_all_tokens = True
-            cost = attention_cost(genome(*CUSTOM), dim=16, heads=2, tokens=4)
+            cost = attention_cost(build(*CUSTOM), dim=16, heads=2, tokens=4)
             return cost["kv_cache_bytes_per_token"]
 
     assert cached() == 2 * 3 * 16  # keys, values and results of the step
@@ -187,7 +187,7 @@ def test_windows_count_all_pairs() -> None:
     )
 
 
-def test_cache_of_a_window_or_of_sums_does_not_grow(genome: Build) -> None:
+def test_cache_of_a_window_or_of_sums_does_not_grow() -> None:
     def cache_bytes(genome: Genome, tokens: int) -> float:
         return kv_cache_bytes_per_token(
             make_plan(genome), CostContext(ModelSizes(64, 8, 1, tokens))
@@ -198,7 +198,7 @@ def test_cache_of_a_window_or_of_sums_does_not_grow(genome: Build) -> None:
     near = replace(mha, visibility=Visibility(16, 4))
     assert cache_bytes(near, 100) == 2 * 2 * 64 * 20 / 100
     assert cache_bytes(near, 10) == 2 * 2 * 64
-    linear = genome(("scaled_dot_product", "qk"), ("softmax_free", [0]), ("weighted_sum", [1, "v"]))
+    linear = build(("scaled_dot_product", "qk"), ("softmax_free", [0]), ("weighted_sum", [1, "v"]))
     assert cache_bytes(linear, 100) == 2 * 64 * 8 / 100  # keys times values, of each head
     assert cache_bytes(linear, 3) == 2 * 2 * 64  # rows of few tokens are smaller than the sums
     assert cache_bytes(MECHANISMS["uniform"].genome, 100) == 2 * 64 / 100

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -23,10 +23,8 @@ from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import names
 from nas.genome.primitives.base import REGISTRY
+from tests.genomes import build
 from tests.recorded_run import CONFIRMED
-
-if TYPE_CHECKING:
-    from tests.genomes import Build
 
 MHA, QANA = MECHANISMS["mha"].genome, MECHANISMS["qana"].genome
 EXAMPLE = Path(__file__).resolve().parents[2] / "runs" / "example"
@@ -151,8 +149,8 @@ def _unexportable() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_unexportable")
-def test_a_mechanism_that_cannot_be_traced_is_refused(genome: Build, tmp_path: Path) -> None:
-    found = genome(
+def test_a_mechanism_that_cannot_be_traced_is_refused(tmp_path: Path) -> None:
+    found = build(
         ("scaled_dot_product", ["q", "k"]),
         ("softmax", [0]),
         ("branching", ["v"]),
@@ -168,8 +166,8 @@ def test_onnx_names_the_operation_that_it_lacks(tmp_path: Path) -> None:
         nas.export("deltanet", tmp_path / "x.onnx", dim=16)
 
 
-def test_a_mechanism_that_sees_later_tokens_cannot_be_causal(genome: Build) -> None:
-    found = genome(
+def test_a_mechanism_that_sees_later_tokens_cannot_be_causal() -> None:
+    found = build(
         ("short_conv", ["v"], {"causal": False}),
         ("scaled_dot_product", ["q", "k"]),
         ("softmax", [1]),

@@ -25,6 +25,7 @@ from nas.space import load_space
 from nas.space.rules import load_policy
 from nas.space.vary import Variation
 from nas.store.sources import genome_of_export
+from tests.genomes import build
 
 
 def py_text(genome: Genome, dim: int, heads: int, *origin: str, **options: Any) -> str:
@@ -105,9 +106,9 @@ def test_names_cannot_inject_code_into_the_file() -> None:
     text.encode("utf-8")
 
 
-def test_outputs_too_large_for_a_self_test_shrink_the_weights(genome: Any) -> None:
+def test_outputs_too_large_for_a_self_test_shrink_the_weights() -> None:
     squared = [("multiply", ["k", "k"]), *(("multiply", [i, i]) for i in range(7))]
-    found = genome(
+    found = build(
         *squared, ("scaled_dot_product", ["q", 7]), ("softmax", [8]), ("weighted_sum", [9, "v"])
     )
     assert loaded(py_text(found, 16, 2, "x"))["self_test"]() < 1e-8
@@ -159,10 +160,10 @@ def test_two_constants_of_one_name_cannot_be_inlined(
     assert "".join(inlined(functions[1:])).count("LIMIT = 2") == 1
 
 
-def test_constants_of_several_kernels_are_exported_together(genome: Any) -> None:
+def test_constants_of_several_kernels_are_exported_together() -> None:
     gated = ("feature_gate", "k"), ("gated_product", ["q", "k", 0]), ("softmax_free", [1])
     sparse = ("scaled_dot_product", "qk"), ("sparsemax", [4]), ("weighted_sum", [5, 3])
-    found = genome(*gated, ("weighted_sum", [2, "v"]), *sparse)
+    found = build(*gated, ("weighted_sum", [2, "v"]), *sparse)
     scope = loaded(py_text(found, 32, 4, is_fast=True))
     assert scope["self_test"]() < 1e-8
     x = torch.randn(1, 96, 32)  # so many tokens that both constants are read

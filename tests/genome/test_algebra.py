@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import torch
@@ -15,11 +15,9 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.genome.types import is_constant
 from nas.space import load_space
 from nas.space.rules import load_policy, validate
+from tests.genomes import build
 from tests.samples import samples
 from tests.twins import are_twins, plain_block
-
-if TYPE_CHECKING:
-    from tests.genomes import Build
 
 SIZES: Final = ModelSizes(32, 8, 2, 9)
 SPACES: Final = ("attention_v1", "attention_v2")
@@ -33,17 +31,17 @@ def check(old: Genome, new: Genome, sizes: ModelSizes | None = None) -> None:
     assert are_twins(old, form, SIZES.dim, SIZES.heads, SIZES.tokens)
 
 
-def scored(genome: Build, *middle: tuple[Any, ...], **projections: Any) -> Genome:
+def scored(*middle: tuple[Any, ...], **projections: Any) -> Genome:
     """Dot products, what is said to be done with them in order, and their aggregation."""
     chain = [("scaled_dot_product", "qk")]
     chain += [(op, [len(chain) - 1 + i], *rest) for i, (op, *rest) in enumerate(middle)]
-    return genome(*chain, ("weighted_sum", [len(chain) - 1, "v"]), **projections)
+    return build(*chain, ("weighted_sum", [len(chain) - 1, "v"]), **projections)
 
 
 @pytest.mark.parametrize("adjust", [(), ("softcap",), ("topk_filter",)])
-def test_equal_weights_read_no_scores(genome: Build, adjust: tuple[str, ...]) -> None:
-    old = scored(genome, *((op,) for op in adjust), ("uniform",))
-    new = genome(("uniform", "v"), ("weighted_sum", [0, "v"]))
+def test_equal_weights_read_no_scores(adjust: tuple[str, ...]) -> None:
+    old = scored(*((op,) for op in adjust), ("uniform",))
+    new = build(("uniform", "v"), ("weighted_sum", [0, "v"]))
     check(old, new)
     form = canonicalise(old)
     assert (form.projections.has_wq, form.projections.has_wk) == (False, False)
@@ -52,21 +50,21 @@ def test_equal_weights_read_no_scores(genome: Build, adjust: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize("op", ["rope", "linear"])
-def test_maps_before_equal_weights_are_removed(genome: Build, op: str) -> None:
-    old = genome(
+def test_maps_before_equal_weights_are_removed(op: str) -> None:
+    old = build(
         (op, "q"), ("cosine", [0, "k"]), ("uniform", [1]), ("linear", "v"), ("weighted_sum", [2, 3])
     )
-    new = genome(("uniform", "v"), ("linear", "v"), ("weighted_sum", [0, 1]))
+    new = build(("uniform", "v"), ("linear", "v"), ("weighted_sum", [0, 1]))
     check(old, new)
 
 
 @pytest.mark.parametrize("heads", ["all", "1/4"])
-def test_affine_maps_of_a_mean_map_its_values(genome: Build, heads: str) -> None:
+def test_affine_maps_of_a_mean_map_its_values(heads: str) -> None:
     maps = ("linear", "v"), ("linear", [0]), ("uniform", "q"), ("weighted_sum", [2, 1])
     moved = ("uniform", "q"), ("weighted_sum", [0, "v"]), ("linear", [1]), ("linear", [2])
     heads_of = {"q_heads": "1/2", "kv_heads": heads}
-    check(genome(*maps, **heads_of), genome(*moved, **heads_of))
-    assert canonicalise(genome(*maps, **heads_of)).nodes[-1].op == "linear"
+    check(build(*maps, **heads_of), build(*moved, **heads_of))
+    assert canonicalise(build(*maps, **heads_of)).nodes[-1].op == "linear"
 
 
 MEAN: Final = (("uniform", "v"), ("weighted_sum", [0, "v"]))
@@ -79,13 +77,13 @@ FEATUREWISE: Final = (
 
 
 @pytest.mark.parametrize("after", FEATUREWISE)
-def test_means_of_whole_tokens_are_means_of_heads(genome: Build, after: Any) -> None:
-    plain = genome(*MEAN, *after, has_wv=False)
-    check(genome(*MEAN, *after, has_wv=False, raw="shared"), plain)
-    projected = genome(*MEAN, *after, merge="sum", kv_heads="one")
-    check(projected, genome(*MEAN, *after))
+def test_means_of_whole_tokens_are_means_of_heads(after: Any) -> None:
+    plain = build(*MEAN, *after, has_wv=False)
+    check(build(*MEAN, *after, has_wv=False, raw="shared"), plain)
+    projected = build(*MEAN, *after, merge="sum", kv_heads="one")
+    check(projected, build(*MEAN, *after))
     # A quarter of four heads is one head, at that size only.
-    few, sizes = genome(*MEAN, *after, merge="sum", kv_heads="1/4"), ModelSizes(32, 4, 2, 9)
+    few, sizes = build(*MEAN, *after, merge="sum", kv_heads="1/4"), ModelSizes(32, 4, 2, 9)
     assert resolve(few, sizes).key == resolve(projected, sizes).key
     assert digest(few) != digest(projected)
 
@@ -102,8 +100,8 @@ def test_means_of_whole_tokens_are_means_of_heads(genome: Build, after: Any) -> 
         (("feature_gate", "v", {"form": "exponential"}), ("scan", ["v", 0])),
     ],
 )
-def test_operations_on_single_heads_differ(genome: Build, nodes: Any) -> None:
-    forms = [genome(*nodes, has_wv=False, raw=raw) for raw in ("slice", "shared")]
+def test_operations_on_single_heads_differ(nodes: Any) -> None:
+    forms = [build(*nodes, has_wv=False, raw=raw) for raw in ("slice", "shared")]
     assert digest(forms[0]) != digest(forms[1])
 
 
@@ -119,25 +117,25 @@ ZERO: Final = (("distance", "qk"), ("relu_squared", [0]), ("weighted_sum", [1, "
         [("scaled_dot_product", [2, "k"]), ("relu_squared", [3]), ("weighted_sum", [4, "v"])],
     ],
 )
-def test_mechanisms_of_zeros_are_constant(genome: Build, maps: Any) -> None:
-    found = genome(*ZERO, *maps)
+def test_mechanisms_of_zeros_are_constant(maps: Any) -> None:
+    found = build(*ZERO, *maps)
     assert is_constant(found)
     blocks = plain_block(found, *SIZES[:2])
     x, other = torch.randn(2, 1, SIZES.tokens, SIZES.dim, dtype=torch.float64)
     assert torch.equal(blocks(x), blocks(other))
 
 
-def test_mechanisms_that_also_read_the_input_are_not_constant(genome: Build) -> None:
-    assert not is_constant(genome(*ZERO, ("linear", [2]), ("output_gate", [3])))
-    assert not is_constant(genome(*ZERO, ("gelu", [2]), ("add", [3, "v"])))
+def test_mechanisms_that_also_read_the_input_are_not_constant() -> None:
+    assert not is_constant(build(*ZERO, ("linear", [2]), ("output_gate", [3])))
+    assert not is_constant(build(*ZERO, ("gelu", [2]), ("add", [3, "v"])))
 
 
-def test_queries_and_keys_of_one_shape_change_names(genome: Build) -> None:
+def test_queries_and_keys_of_one_shape_change_names() -> None:
     rest = (("softmax", [1]), ("weighted_sum", [2, "v"]))
-    old = genome(("rope", "k"), ("bilinear", [0, "q"]), *rest)
-    check(old, genome(("rope", "q"), ("bilinear", [0, "k"]), *rest))
+    old = build(("rope", "k"), ("bilinear", [0, "q"]), *rest)
+    check(old, build(("rope", "q"), ("bilinear", [0, "k"]), *rest))
     unlike = [
-        genome(("rope", a), ("bilinear", [0, b]), *rest, kv_heads="1/2") for a, b in ("qk", "kq")
+        build(("rope", a), ("bilinear", [0, b]), *rest, kv_heads="1/2") for a, b in ("qk", "kq")
     ]
     assert digest(unlike[0]) != digest(unlike[1])
     mha = MECHANISMS["mha"].genome

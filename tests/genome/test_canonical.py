@@ -13,13 +13,13 @@ from nas.compiler import resolve
 from nas.genome import Genome, ModelSizes, Visibility
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import MECHANISMS
+from tests.genomes import build
 from tests.samples import samples
 from tests.twins import are_twins
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.genomes import Build
 
 STANDARD = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
 
@@ -29,15 +29,15 @@ def same(a: Genome, b: Genome) -> bool:
     return digest(a) == digest(b)
 
 
-def test_order_dead_nodes_and_commuting_operands_do_not_matter(genome: Build) -> None:
-    a = genome(
+def test_order_dead_nodes_and_commuting_operands_do_not_matter() -> None:
+    a = build(
         ("gelu", "v"),
         ("scaled_dot_product", "qk"),
         ("softmax", [1]),
         ("add", ["v", 0]),
         ("weighted_sum", [2, 3]),
     )
-    b = genome(
+    b = build(
         ("scaled_dot_product", "qk"),
         ("linear", "q"),
         ("softmax", [0]),
@@ -48,26 +48,26 @@ def test_order_dead_nodes_and_commuting_operands_do_not_matter(genome: Build) ->
     assert same(a, b)
 
 
-def test_operands_that_do_not_commute_matter(genome: Build) -> None:
+def test_operands_that_do_not_commute_matter() -> None:
     # With as many heads and one start, queries and keys would only change names.
     few = {"kv_heads": "1/2"}
-    turned = genome(("scaled_dot_product", "kq"), *STANDARD[1:], **few)
-    assert not same(genome(*STANDARD, **few), turned)
+    turned = build(("scaled_dot_product", "kq"), *STANDARD[1:], **few)
+    assert not same(build(*STANDARD, **few), turned)
 
 
-def test_streams_without_projections_are_one_tensor(genome: Build) -> None:
+def test_streams_without_projections_are_one_tensor() -> None:
     off = {"has_wq": False, "has_wk": False}
     names = ("qk", "kq", "kk", "qq")
-    digests = {digest(genome(("scaled_dot_product", n), *STANDARD[1:], **off)) for n in names}
+    digests = {digest(build(("scaled_dot_product", n), *STANDARD[1:], **off)) for n in names}
     assert len(digests) == 1
-    assert digest(genome(*STANDARD)) not in digests
+    assert digest(build(*STANDARD)) not in digests
 
 
-def test_queries_and_keys_change_places_with_their_projections(genome: Build) -> None:
+def test_queries_and_keys_change_places_with_their_projections() -> None:
     # x W_K scores against x either way: which of the two is called the query changes nothing.
-    one = genome(("scaled_dot_product", "qk"), *STANDARD[1:], has_wq=False)
-    other = genome(("scaled_dot_product", "kq"), *STANDARD[1:], has_wk=False)
-    turned = genome(("scaled_dot_product", "kq"), *STANDARD[1:], has_wq=False)
+    one = build(("scaled_dot_product", "qk"), *STANDARD[1:], has_wq=False)
+    other = build(("scaled_dot_product", "kq"), *STANDARD[1:], has_wk=False)
+    turned = build(("scaled_dot_product", "kq"), *STANDARD[1:], has_wq=False)
     assert one != other
     assert are_twins(one, other, 8, 2, 5)
     assert digest(one) == digest(other)
@@ -79,34 +79,34 @@ def test_queries_and_keys_change_places_with_their_projections(genome: Build) ->
     assert digest(few[0]) != digest(few[1])
 
 
-def test_fields_without_effect_are_removed(genome: Build) -> None:
+def test_fields_without_effect_are_removed() -> None:
     off = {"has_wq": False, "has_wk": False, "has_wv": False}
-    plain = genome(*STANDARD, **off)
-    assert same(plain, genome(*STANDARD, **off, q_heads="1/2", kv_heads="1/4"))
-    assert not same(plain, genome(*STANDARD, **off, raw="shared"))
-    assert same(genome(*STANDARD), genome(*STANDARD, raw="shared"))
-    query_less = genome(("scaled_dot_product", "vk"), *STANDARD[1:])
-    unread = genome(("scaled_dot_product", "vk"), *STANDARD[1:], has_wq=False, q_heads="1/2")
+    plain = build(*STANDARD, **off)
+    assert same(plain, build(*STANDARD, **off, q_heads="1/2", kv_heads="1/4"))
+    assert not same(plain, build(*STANDARD, **off, raw="shared"))
+    assert same(build(*STANDARD), build(*STANDARD, raw="shared"))
+    query_less = build(("scaled_dot_product", "vk"), *STANDARD[1:])
+    unread = build(("scaled_dot_product", "vk"), *STANDARD[1:], has_wq=False, q_heads="1/2")
     assert same(query_less, unread)
 
 
-def test_equal_nodes_merge_only_if_they_learn_nothing(genome: Build) -> None:
+def test_equal_nodes_merge_only_if_they_learn_nothing() -> None:
     def doubled(op: str) -> Genome:
         maps = (op, "v"), (op, "v"), ("add", [2, 3])
-        return genome(*STANDARD[:2], *maps, ("weighted_sum", [1, 4]))
+        return build(*STANDARD[:2], *maps, ("weighted_sum", [1, 4]))
 
     def single(op: str) -> Genome:
-        return genome(*STANDARD[:2], (op, "v"), ("add", [2, 2]), ("weighted_sum", [1, 3]))
+        return build(*STANDARD[:2], (op, "v"), ("add", [2, 2]), ("weighted_sum", [1, 3]))
 
     assert same(doubled("gelu"), single("gelu"))
     assert not same(doubled("linear"), single("linear"))
 
 
-def test_shared_and_copied_learned_nodes_have_different_digests(genome: Build) -> None:
+def test_shared_and_copied_learned_nodes_have_different_digests() -> None:
     """Two copies a, b of one learned map, read as (a + b) * a or (a + b) * b: the same graph."""
 
     def build(again: int) -> Genome:
-        return genome(
+        return build(
             ("linear", "v"),
             ("linear", "v"),
             ("add", [0, 1]),
@@ -116,7 +116,7 @@ def test_shared_and_copied_learned_nodes_have_different_digests(genome: Build) -
             ("weighted_sum", [5, 3]),
         )
 
-    third = genome(
+    third = build(
         ("linear", "v"),
         ("linear", "v"),
         ("linear", "v"),
@@ -149,11 +149,11 @@ def test_digests_are_stable() -> None:
     "use", [nas.validate, nas.cost, digest, lambda g: resolve(g, ModelSizes(64, 4, 2, 9))]
 )
 def test_parameters_of_genome_objects_are_checked(
-    genome: Build, use: Callable[[Genome], object], params: dict[str, Any]
+    use: Callable[[Genome], object], params: dict[str, Any]
 ) -> None:
     nodes = ("scaled_dot_product", "qk"), ("topk_softmax", [0], params), ("weighted_sum", [1, "v"])
     with pytest.raises(GenomeError, match=r"node 1.* (no parameter 'size'|expected a whole)"):
-        use(genome(*nodes))
+        use(build(*nodes))
 
 
 def test_windows_change_the_digest_and_global_tokens_only_with_a_window() -> None:

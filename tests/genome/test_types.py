@@ -7,10 +7,10 @@ import pytest
 
 from nas.genome import LABELS
 from nas.genome.types import common_heads, infer
+from tests.genomes import build
 
 if TYPE_CHECKING:
     from nas.genome import Genome
-    from tests.genomes import Build
 
 STANDARD = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
 
@@ -50,10 +50,8 @@ def shown(genome: Genome) -> tuple[list[str], list[str]]:
         ),
     ],
 )
-def test_inference(
-    genome: Build, projections: dict[str, object], streams: list[str], nodes: list[str]
-) -> None:
-    assert shown(genome(*STANDARD, **projections)) == (streams, nodes)
+def test_inference(projections: dict[str, object], streams: list[str], nodes: list[str]) -> None:
+    assert shown(build(*STANDARD, **projections)) == (streams, nodes)
 
 
 @pytest.mark.parametrize(
@@ -79,15 +77,15 @@ def test_inference(
     ],
 )
 def test_problems(
-    genome: Build, nodes: tuple[object, ...], projections: dict[str, object], rule: str, words: str
+    nodes: tuple[object, ...], projections: dict[str, object], rule: str, words: str
 ) -> None:
-    problems = infer(genome(*nodes, **projections)).problems
+    problems = infer(build(*nodes, **projections)).problems
     assert [p.rule for p in problems] == [rule]
     assert words in problems[0].found
 
 
-def test_a_problem_is_reported_once_where_it_arises(genome: Build) -> None:
-    found = genome(("softmax", "q"), ("gelu", [0]), ("weighted_sum", [0, 1]))
+def test_a_problem_is_reported_once_where_it_arises() -> None:
+    found = build(("softmax", "q"), ("gelu", [0]), ("weighted_sum", [0, 1]))
     assert [(p.rule, p.node) for p in infer(found).problems] == [("types", 0)]
 
 
@@ -100,8 +98,8 @@ def test_common_heads_are_symmetric_and_multiples() -> None:
     assert common_heads("one", "3/4") == "3/4"
 
 
-def test_roles_depend_on_what_is_added(genome: Build) -> None:
-    found = genome(
+def test_roles_depend_on_what_is_added() -> None:
+    found = build(
         ("scaled_dot_product", "qk"),
         ("bilinear", "qk"),
         ("add", [0, 1]),

@@ -159,13 +159,13 @@ class Kit:
         return CandidateFilter(self.policy, CostContext(sizes, False, False, {}), ())
 
     def context(self, most_trainings: float = math.inf, **changes: Any) -> SearchContext:
-        return make_context(self.policy, most_trainings=most_trainings, **changes)
+        return make_context(most_trainings=most_trainings, **changes)
 
     def proposer(
         self, name: str, lag: int | None = None, repeats: bool = False, **changes: Any
     ) -> Proposer:
         most = math.inf if repeats else 1
-        return proposer_of(name, lag=lag, policy=self.policy, most_trainings=most, **changes)
+        return proposer_of(name, lag=lag, most_trainings=most, **changes)
 
     def proposal_of(self, result: TrialResult) -> Proposal:
         """A proposal of the same mechanism."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import timm
@@ -25,9 +25,7 @@ from tests.surgery.helpers import (
     tokens,
     windowed,
 )
-
-if TYPE_CHECKING:
-    from tests.genomes import Build
+from tests.tensors import check_same, with_gradients
 
 LENGTH = 9
 NAMED = (
@@ -89,13 +87,8 @@ def test_converted_attention_equals_a_block_with_pooled_weights(name: str) -> No
         ({"attn_mask": ~past, "is_causal": True}, {"is_causal": True}),
     ):
         x, y = (tokens(LENGTH).requires_grad_() for _ in range(2))
-        out, expected = swapped(x, x, x, **mine)[0], block(y, **theirs)
-        torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
-        weight = torch.linspace(-1.0, 1.0, out.numel(), dtype=out.dtype).view_as(out)
-        gradients = [
-            torch.autograd.grad((o * weight).sum(), i)[0] for o, i in ((out, x), (expected, y))
-        ]
-        torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-9)
+        found = with_gradients(swapped(x, x, x, **mine)[0], [x])
+        check_same(found, with_gradients(block(y, **theirs), [y]))
 
 
 def copies(weight: Tensor, times: int) -> None:
@@ -154,7 +147,7 @@ def test_impossible_conversions_are_refused_before_anything_changes() -> None:
         swap_attention(gated, "mha")
 
 
-def test_positions_across_sequences_and_later_tokens_are_refused(genome: Build) -> None:
+def test_positions_across_sequences_and_later_tokens_are_refused() -> None:
     x, y = tokens(LENGTH), tokens(LENGTH)[:, :5]
     champion = attention()
     swap_attention(champion, "champion_2025", preserve=False)
@@ -167,7 +160,7 @@ def test_positions_across_sequences_and_later_tokens_are_refused(genome: Build) 
     later = attention()
     conv = (("short_conv", "k", {"causal": False}), ("scaled_dot_product", ["q", 0]))
     swap_attention(
-        later, genome(*conv, ("softmax", [1]), ("weighted_sum", [2, "v"])), preserve=False
+        later, build(*conv, ("softmax", [1]), ("weighted_sum", [2, "v"])), preserve=False
     )
     later(x, x, x)
     hidden = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from nas.genome import Genome
 from nas.genome.primitives.positions import rotate
 from nas.surgery.core import AttentionCore, HostSizes
-from tests.genomes import Build
+from tests.genomes import build
 from tests.surgery.helpers import qana
 
 
@@ -51,7 +51,7 @@ def test_rotated_qana_score_equals_the_equation() -> None:
     torch.testing.assert_close(found, scores.softmax(-1), rtol=1e-12, atol=1e-12)
 
 
-def test_rope_stays_on_values_and_outputs(genome: Build) -> None:
+def test_rope_stays_on_values_and_outputs() -> None:
     """The host rotates queries and keys, whose RoPE is left out."""
     q, k, v, x = streams()
     q, k, sizes = rotate(q), rotate(k), HostSizes(24, 4, 2, 6, is_rotated=True)
@@ -64,12 +64,12 @@ def test_rope_stays_on_values_and_outputs(genome: Build) -> None:
     own = (("rope", ["v"]), ("rope", [0]), ("scaled_dot_product", ["q", 0]), ("softmax", [2]))
     asked = F.scaled_dot_product_attention(q, k, rotate(rotate(v)), enable_gqa=True)
     for found, expected in (
-        (genome(score, softmax, ("rope", ["v"]), ("weighted_sum", [1, 2])), kept),
-        (genome(*summed, ("rope", [2])), rotate(plain)),
-        (genome(*both, ("weighted_sum", [3, "v"])), plain),
-        (genome(*both, ("rope", ["v"]), ("weighted_sum", [3, 4])), kept),
+        (build(score, softmax, ("rope", ["v"]), ("weighted_sum", [1, 2])), kept),
+        (build(*summed, ("rope", [2])), rotate(plain)),
+        (build(*both, ("weighted_sum", [3, "v"])), plain),
+        (build(*both, ("rope", ["v"]), ("weighted_sum", [3, 4])), kept),
         # One stream, turned once as keys and twice as values.
-        (genome(*own, ("weighted_sum", [3, 1]), has_wk=False, has_wv=False), asked),
+        (build(*own, ("weighted_sum", [3, 1]), has_wk=False, has_wv=False), asked),
     ):
         out, _ = core(found, sizes)(q, k, v, x)
         torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 import torch
 
 from nas.genome.mechanisms import MECHANISMS
 from nas.surgery import factor, merge
+from tests.genomes import build
 from tests.surgery.helpers import DIM, DOT, SOFTMAX, WIDTH, assert_same_blocks, built
-
-if TYPE_CHECKING:
-    from tests.genomes import Build
 
 
 @pytest.mark.parametrize(
@@ -37,11 +33,11 @@ def test_factoring_gives_each_head_its_own_keys_and_values(name: str) -> None:
     ("stream", "rank", "kv_heads"), [("wq", 2, "all"), ("wq", 6, "1/2"), ("wv", WIDTH, "1/2")]
 )
 def test_factoring_error_equals_the_omitted_singular_values(
-    genome: Build, stream: str, rank: int, kv_heads: str
+    stream: str, rank: int, kv_heads: str
 ) -> None:
     """Eckart and Young: the norm of a head's residual is the norm of its omitted values."""
     forms = {"wq": {"has_wk": False, "raw": "shared"}, "wv": {"has_wo": False, "merge": "sum"}}
-    block = built(genome(DOT, *SOFTMAX, **forms[stream], kv_heads=kv_heads))
+    block = built(build(DOT, *SOFTMAX, **forms[stream], kv_heads=kv_heads))
     what = "patterns" if stream == "wq" else "messages"
     again = merge(factor(block, rank), what)
     whole, found = (one.get_submodule(stream).weight.view(-1, DIM, DIM) for one in (block, again))
@@ -51,9 +47,9 @@ def test_factoring_error_equals_the_omitted_singular_values(
     torch.testing.assert_close((found - whole).flatten(1).norm(dim=1), left_out.norm(dim=1))
 
 
-def test_factoring_at_the_rank_of_the_patterns_is_exact(genome: Build) -> None:
+def test_factoring_at_the_rank_of_the_patterns_is_exact() -> None:
     """Queries of half the width, merged and factored again, keep their width and scale."""
-    found = genome(DOT, *SOFTMAX, qk_dim="1/2")
+    found = build(DOT, *SOFTMAX, qk_dim="1/2")
     block = built(found, qkv_bias=True)
     restored = factor(merge(block), WIDTH // 2)
     assert restored.genome == block.genome
@@ -61,8 +57,8 @@ def test_factoring_at_the_rank_of_the_patterns_is_exact(genome: Build) -> None:
     assert_same_blocks(block, factor(merge(block), WIDTH))
 
 
-def test_factoring_keeps_the_value_bias_if_rows_do_not_sum_to_one(genome: Build) -> None:
-    found = genome(DOT, ("sigmoid", [0]), ("weighted_sum", [1, "v"]))
+def test_factoring_keeps_the_value_bias_if_rows_do_not_sum_to_one() -> None:
+    found = build(DOT, ("sigmoid", [0]), ("weighted_sum", [1, "v"]))
     block = built(found, qkv_bias=True)
     with torch.no_grad():
         block.wo.bias.zero_()

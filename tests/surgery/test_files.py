@@ -10,17 +10,16 @@ from torch import nn
 
 import nas
 from nas.common.errors import NasError
+from tests.genomes import build as genome
 from tests.surgery.helpers import DOT, SOFTMAX, cores, randomise, windowed
 from tests.surgery.test_hosts_transformers import build, inputs, output
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.genomes import Build
-
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_saved_model_loads_with_equal_outputs(name: str, tmp_path: Path, genome: Build) -> None:
+def test_saved_model_loads_with_equal_outputs(name: str, tmp_path: Path) -> None:
     """GPT-2's weights of words and outputs are one tensor."""
     model = build(name)
     pooled = windowed(genome(DOT, *SOFTMAX, kv_heads="1/2", has_wq=False), 6)

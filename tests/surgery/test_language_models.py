@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +11,8 @@ from torch import Tensor
 
 from nas.common.errors import GenomeError
 from nas.surgery import swap_attention
+from tests.genomes import build as genome
 from tests.surgery.helpers import DECODABLE, DOT, SOFTMAX, cores, with_cache
-
-if TYPE_CHECKING:
-    from tests.genomes import Build
 
 TEXT = "abcdefghijklmnopqrstuvwxyz, " * 20
 ENDS = {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": 0}
@@ -140,7 +138,7 @@ def test_pooled_copies_keep_a_models_outputs(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_mechanisms_that_a_cache_cannot_decode_are_refused(kind: str, genome: Build) -> None:
+def test_mechanisms_that_a_cache_cannot_decode_are_refused(kind: str) -> None:
     conv = genome(
         *(("short_conv", "k"), ("scaled_dot_product", ["q", 0])),
         *(("softmax", [1]), ("weighted_sum", [2, "v"])),

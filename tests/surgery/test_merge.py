@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from nas.common.errors import GenomeError
 from nas.genome import PLACEMENTS, Visibility
 from nas.genome.mechanisms import MECHANISMS
-from nas.space import load_space
-from nas.space.rules import load_policy
-from nas.space.vary import Variation
 from nas.surgery import merge
+from tests.genomes import build
+from tests.samples import samples
 from tests.surgery.helpers import (
     DIM,
     DOT,
@@ -27,9 +25,6 @@ from tests.surgery.helpers import (
     built,
     tokens,
 )
-
-if TYPE_CHECKING:
-    from tests.genomes import Build
 
 FORMS = ("patterns", "messages", "both")
 
@@ -74,15 +69,13 @@ def test_merged_forms_equal_the_block(name: str, what: str) -> None:
         ("has_wo", "slice", "both"),
     ],
 )
-def test_streams_without_projection_merge_too(
-    genome: Build, flag: str, raw: str, what: str
-) -> None:
-    block = built(genome(DOT, *SOFTMAX, **{flag: False}, raw=raw))
+def test_streams_without_projection_merge_too(flag: str, raw: str, what: str) -> None:
+    block = built(build(DOT, *SOFTMAX, **{flag: False}, raw=raw))
     assert_same_blocks(block, merge(block, what))
 
 
-def test_merging_keeps_window_and_placement(genome: Build) -> None:
-    found = genome(DOT, *SOFTMAX, placement="first")
+def test_merging_keeps_window_and_placement() -> None:
+    found = build(DOT, *SOFTMAX, placement="first")
     block = built(replace(found, visibility=Visibility(window=2, global_tokens=1)))
     merged = merge(block)
     assert (merged.genome.visibility.window, merged.genome.placement) == (2, PLACEMENTS["first"])
@@ -90,13 +83,9 @@ def test_merging_keeps_window_and_placement(genome: Build) -> None:
 
 
 def test_random_genomes_merge_exactly_or_are_refused() -> None:
-    space = load_space("attention_v2")
-    variation = Variation(space, load_policy(space.policy))
-    rng = np.random.default_rng(0)
     merged = 0
-    for _ in range(30):
-        found = variation.mutate(variation.sample(rng), rng, 2)[0]
-        block = built(found, qkv_bias=bool(rng.integers(2)))
+    for number, found in enumerate(samples("attention_v2", 30)):
+        block = built(found, qkv_bias=bool(number % 2))
         if not any(True for _ in block.parameters()):
             continue  # without weights it has no precision to keep
         for what in FORMS:
@@ -126,9 +115,9 @@ CAPPED = (DOT, ("softcap", [0], {"cap": 2.0}), ("softmax", [1]), ("weighted_sum"
     ],
 )
 def test_bias_that_changes_the_weights_is_refused(
-    genome: Build, nodes: Any, what: str, bias: str, words: str
+    nodes: Any, what: str, bias: str, words: str
 ) -> None:
-    block = built(genome(*nodes), qkv_bias=True)
+    block = built(build(*nodes), qkv_bias=True)
     with pytest.raises(GenomeError, match=f"be merged or factored: {words}"):
         merge(block, what)
     with torch.no_grad():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +11,8 @@ from torch import nn
 from nas.common.errors import GenomeError, NasError
 from nas.surgery import swap_attention
 from nas.surgery.preserving import difference, preserving
+from tests.genomes import build
 from tests.surgery.helpers import cores
-
-if TYPE_CHECKING:
-    from tests.genomes import Build
 
 NODES = (("qana", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
 
@@ -36,16 +34,16 @@ def model(layers: int = 3) -> nn.TransformerEncoder:
     ],
 )
 def test_placement_or_where_selects_the_attention_to_swap(
-    genome: Build, where: Any, placement: str, layers: list[int]
+    where: Any, placement: str, layers: list[int]
 ) -> None:
     encoder = model()
-    names = swap_attention(encoder, genome(*NODES, placement=placement), where=where)
+    names = swap_attention(encoder, build(*NODES, placement=placement), where=where)
     assert names == [f"layers.{i}.self_attn" for i in layers]
-    assert [core.genome.nodes for core in cores(encoder)] == [genome(*NODES).nodes] * len(layers)
+    assert [core.genome.nodes for core in cores(encoder)] == [build(*NODES).nodes] * len(layers)
 
 
-def test_layers_outside_of_a_hybrids_placement_get_its_window(genome: Build) -> None:
-    hybrid = genome(*NODES, placement={"every": 3, "count": 2, "rest": "mha:window=4"})
+def test_layers_outside_of_a_hybrids_placement_get_its_window() -> None:
+    hybrid = build(*NODES, placement={"every": 3, "count": 2, "rest": "mha:window=4"})
     encoder, x = model(4), torch.randn(2, 9, 32)
     with pytest.raises(GenomeError, match="changes the attention of the other layers"):
         swap_attention(encoder, hybrid)
@@ -85,8 +83,8 @@ def test_mode_dtype_and_gradients_are_those_of_the_model() -> None:
     assert all(p.requires_grad for core in cores(encoder) for p in core.parameters())
 
 
-def test_convolutions_start_as_the_identity_and_output_gates_do_not(genome: Build) -> None:
-    filtered = genome(
+def test_convolutions_start_as_the_identity_and_output_gates_do_not() -> None:
+    filtered = build(
         ("short_conv", "k"),
         ("scaled_dot_product", ["q", 0]),
         ("softmax", [1]),

@@ -10,6 +10,7 @@ from nas.compiler import build_attention
 from nas.genome import ModelSizes
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.training.dependence import Constant, LastTokens, Leak, probe
+from tests.genomes import build
 
 SIZES = ModelSizes(32, 8, 2, 16)
 
@@ -27,8 +28,8 @@ def test_probe_passes_every_named_mechanism(name):
     assert all(torch.equal(value, before[key]) for key, value in block.state_dict().items())
 
 
-def test_probe_finds_a_legal_mechanism_that_is_always_zero(genome):
-    always = genome(("distance", "qk"), ("relu_squared", [0]), ("weighted_sum", [1, "v"]))
+def test_probe_finds_a_legal_mechanism_that_is_always_zero():
+    always = build(("distance", "qk"), ("relu_squared", [0]), ("weighted_sum", [1, "v"]))
     with pytest.raises(Constant, match="same output for every input"):
         probe(block_of(always), SIZES, is_causal=False)
 

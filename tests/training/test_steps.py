@@ -17,6 +17,7 @@ from nas.genome.primitives import names
 from nas.tasks import load_task
 from nas.training.optimizers import ScheduledOptimizer
 from nas.training.steps import Steps, TrainStep
+from tests.genomes import build
 from tests.training.recording import Recording
 
 CPU = torch.device("cpu")
@@ -103,12 +104,12 @@ def assert_same_as_eager(graphs, make, count=6, execution="cuda graph"):
         ("gated", {}),
     ],
 )
-def test_graphed_steps_equal_eager_ones(digits, genome, name, overrides):
+def test_graphed_steps_equal_eager_ones(digits, name, overrides):
     """Replays see each batch, each random draw and each count of a gate."""
     graphs = Recording()
     if name == "gated":
         gate = {"gate": "warmup"}
-        name = genome(("qana", "qk", gate), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+        name = build(("qana", "qk", gate), ("softmax", [0]), ("weighted_sum", [1, "v"]))
     assert_same_as_eager(graphs, lambda: train_step(digits, name, **overrides))
     assert (graphs.warm_ups, graphs.replays) == (3, 5)  # the batch of 8 runs eagerly
 

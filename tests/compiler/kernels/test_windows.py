@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -14,9 +12,6 @@ from nas.compiler.masks import in_window
 from nas.genome import Genome, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from tests.compiler.test_compiler import both, check_equal, masks
-
-if TYPE_CHECKING:
-    Build = Callable[..., Genome]
 
 
 def windowed(genome: Genome, window: int, global_tokens: int = 0) -> Genome:

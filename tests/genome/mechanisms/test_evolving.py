@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,8 +21,7 @@ from nas.genome import Genome, Projections
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS
 from nas.space.rules import load_policy, validate
-
-Build = Callable[..., Genome]
+from tests.genomes import build
 
 PUBLISHED = {
     "graph_def": [
@@ -185,9 +183,9 @@ GRAPHS = {
 
 @pytest.mark.parametrize("flags", ["1111", "0011"])
 @pytest.mark.parametrize("name", [*GRAPHS, "champion"])
-def test_costs_as_the_published_search_counted_them(genome: Build, name: str, flags: str) -> None:
+def test_costs_as_the_published_search_counted_them(name: str, flags: str) -> None:
     """E3: plain fvcore on the published layer, at its size; it misses much of attention."""
-    graph = MECHANISMS["champion_2025"].genome if name == "champion" else genome(*GRAPHS[name])
+    graph = MECHANISMS["champion_2025"].genome if name == "champion" else build(*GRAPHS[name])
     found = replace(graph, projections=Projections(*(flag == "1" for flag in flags)))
     cost = attention_cost(found, dim=64, heads=1, tokens=65)
     counted = plain_fvcore(SeedLayer(found, 64).eval(), torch.randn(1, 65, 64))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -19,9 +18,6 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives.positions import rotate
 from nas.genome.primitives.qana import Qana
 from tests.tensors import ACTIVATIONS, draw
-
-if TYPE_CHECKING:
-    Build = Callable[..., Genome]
 
 DIM, HEADS, WIDTH, HIDDEN = 24, 3, 8, 4
 

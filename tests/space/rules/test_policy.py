@@ -6,12 +6,12 @@ import pytest
 
 from nas.common.errors import ConfigError
 from nas.space.rules import load_policy, validate
+from tests.genomes import build
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from nas.space.rules import Policy
-    from tests.genomes import Build
 
 RULE = "{name: r, to: output, from: input, match: '.* aggregate'}"
 
@@ -52,9 +52,9 @@ def test_a_malformed_rule_is_named(tmp_path: Path, rules: str, words: list[str])
         assert word in str(caught.value)
 
 
-def test_an_empty_expression_matches_the_empty_path_only(genome: Build, tmp_path: Path) -> None:
+def test_an_empty_expression_matches_the_empty_path_only(tmp_path: Path) -> None:
     rule = "{name: bare, to: aggregate.values, from: input, match: ''}"
     policy = read(tmp_path, f"name: mine\nrules: [{rule}]\n")
     score, norm = ("scaled_dot_product", "qk"), ("softmax", [0])
-    assert not validate(genome(score, norm, ("weighted_sum", [1, "v"])), policy)
-    assert validate(genome(score, norm, ("gelu", "v"), ("weighted_sum", [1, 2])), policy)
+    assert not validate(build(score, norm, ("weighted_sum", [1, "v"])), policy)
+    assert validate(build(score, norm, ("gelu", "v"), ("weighted_sum", [1, 2])), policy)

@@ -6,10 +6,10 @@ import pytest
 
 from nas.genome.mechanisms import MECHANISMS
 from nas.space.rules import load_policy, validate
+from tests.genomes import build
 
 if TYPE_CHECKING:
     from nas.space.rules import Violation
-    from tests.genomes import Build
 
 OURS = load_policy("score_normalize_aggregate")
 PUBLISHED = load_policy("published_2025")
@@ -69,10 +69,10 @@ TABLE = {
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_truth_table(genome: Build, name: str) -> None:
+def test_truth_table(name: str) -> None:
     nodes, published, ours = TABLE[name]
-    assert (not validate(genome(*nodes), PUBLISHED)) == published
-    assert (not validate(genome(*nodes), OURS)) == ours
+    assert (not validate(build(*nodes), PUBLISHED)) == published
+    assert (not validate(build(*nodes), OURS)) == ours
 
 
 def test_every_mechanism_is_legal_and_the_champion_under_both_policies() -> None:
@@ -87,8 +87,8 @@ def only(violations: tuple[Violation, ...]) -> Violation:
     return violations[0]
 
 
-def test_a_violation_has_a_witness_from_stream_to_place(genome: Build) -> None:
-    found = validate(genome(*TWICE), OURS)
+def test_a_violation_has_a_witness_from_stream_to_place() -> None:
+    found = validate(build(*TWICE), OURS)
     assert [v.rule for v in found] == ["weights_path"]
     assert found[0].path == (
         "q",
@@ -103,32 +103,32 @@ def test_a_violation_has_a_witness_from_stream_to_place(genome: Build) -> None:
     assert "-> 2:weighted_sum ->" in found[0].message
 
 
-def test_all_paths_are_followed(genome: Build) -> None:
+def test_all_paths_are_followed() -> None:
     """One operand of the sum is sound, the other is a score that was never normalised."""
-    good = genome(SCORE, NORM, ("gelu", "v"), ("add", ["v", 2]), ("weighted_sum", [1, 3]))
+    good = build(SCORE, NORM, ("gelu", "v"), ("add", ["v", 2]), ("weighted_sum", [1, 3]))
     assert not validate(good, OURS)
-    bad = genome(*STANDARD, ("add", [2, "v"]))
+    bad = build(*STANDARD, ("add", [2, "v"]))
     assert only(validate(bad, OURS)).path == ("v", "3:add", "output")
 
 
-def test_a_missing_path_is_reported(genome: Build) -> None:
-    violation = only(validate(genome(SCORE, NORM, ("weighted_sum", [1, "k"])), OURS))
+def test_a_missing_path_is_reported() -> None:
+    violation = only(validate(build(SCORE, NORM, ("weighted_sum", [1, "k"])), OURS))
     assert violation.rule == "values_from"
     assert "no path from input.v" in violation.found
 
 
-def test_unread_nodes_break_no_path_rule(genome: Build) -> None:
+def test_unread_nodes_break_no_path_rule() -> None:
     spare = ("weighted_sum", [1, "q"])
-    assert not validate(genome(SCORE, NORM, spare, ("weighted_sum", [1, "v"])), OURS)
+    assert not validate(build(SCORE, NORM, spare, ("weighted_sum", [1, "v"])), OURS)
 
 
-def test_a_long_chain_is_linear_work(genome: Build) -> None:
+def test_a_long_chain_is_linear_work() -> None:
     """2^60 paths: only an automaton that follows all at once ever ends."""
     doubled = [("add", "vv"), *(("add", [i, i]) for i in range(60))]
     n = len(doubled)
-    found = genome(*doubled, SCORE, ("softmax", [n]), ("weighted_sum", [n + 1, n - 1]))
+    found = build(*doubled, SCORE, ("softmax", [n]), ("weighted_sum", [n + 1, n - 1]))
     assert not validate(found, OURS)
-    broken = genome(
+    broken = build(
         *doubled, SCORE, ("softmax", [n]), ("weighted_sum", [n + 1, n - 1]), ("add", [n + 2, n - 1])
     )
     assert only(validate(broken, OURS)).rule == "output"
@@ -144,21 +144,21 @@ def test_a_long_chain_is_linear_work(genome: Build) -> None:
     ],
 )
 def test_constant_mechanisms_are_refused(
-    before: tuple[str, ...], changed: tuple[str, ...], after: tuple[str, ...], genome: Build
+    before: tuple[str, ...], changed: tuple[str, ...], after: tuple[str, ...]
 ) -> None:
     """Squared rectifiers of negative distances are zero for every pair of tokens."""
     nodes: list[tuple[str, Any]] = [("distance", "qk")]
     nodes += [(op, [i]) for i, op in enumerate((*before, "relu_squared", *changed))]
     nodes.append(("weighted_sum", [len(nodes) - 1, "v"]))
     nodes += [(op, [len(nodes) + i - 1]) for i, op in enumerate(after)]
-    (found,) = validate(genome(*nodes), OURS)
+    (found,) = validate(build(*nodes), OURS)
     assert found.rule == "constant"
     assert "expected 'an output that depends on the tokens'" in found.message
-    gated = genome(*nodes, ("add", [len(nodes) - 1, "v"]))
+    gated = build(*nodes, ("add", [len(nodes) - 1, "v"]))
     assert "constant" not in {violation.rule for violation in validate(gated, OURS)}
 
 
-def test_tokens_without_their_projection_onto_themselves_are_refused(genome: Build) -> None:
-    own = genome(*STANDARD, ("exclude_value", [2, 2]), ("swish_gate", [3]))
+def test_tokens_without_their_projection_onto_themselves_are_refused() -> None:
+    own = build(*STANDARD, ("exclude_value", [2, 2]), ("swish_gate", [3]))
     assert [violation.rule for violation in validate(own, OURS)] == ["constant"]
-    assert not validate(genome(*STANDARD, ("exclude_value", [2, "v"])), OURS)
+    assert not validate(build(*STANDARD, ("exclude_value", [2, "v"])), OURS)
