@@ -24,6 +24,13 @@ def count(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
+def add_noise(module: nn.Module, scale: float) -> None:
+    """Add noise to the weights, since zeros at the start hide what they multiply."""
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.add_(scale * torch.randn_like(weight))
+
+
 def mask_of(kind: str, n: int) -> Tensor | None:
     """A mask of two samples: none, padding, shared by both, or rows of which one is empty."""
     if kind == "none":

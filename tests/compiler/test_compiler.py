@@ -18,7 +18,7 @@ from nas.common.errors import ViolationError
 from nas.compiler import build_attention, building
 from nas.genome.mechanisms import MECHANISMS
 from tests.genomes import build
-from tests.tensors import check_same, with_gradients
+from tests.tensors import add_noise, check_same, with_gradients
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,9 +35,7 @@ def both(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -> list[n
         built.append(block.double())
     generated, reference_block = built
     assert list(generated.state_dict()) == list(reference_block.state_dict())
-    with torch.no_grad():
-        for weight in generated.parameters():  # zeros at the start hide what they multiply
-            weight.add_(0.1 * torch.randn_like(weight))
+    add_noise(generated, 0.1)
     reference_block.load_state_dict(generated.state_dict())
     return built
 

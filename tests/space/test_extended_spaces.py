@@ -17,6 +17,7 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space
 from nas.space.rules import load_policy
 from nas.space.vary import Variation
+from tests.tensors import add_noise
 
 DIM, HEADS = 32, 4
 SPACES = ("attention_v2", "attention_causal", "linear_causal")
@@ -40,9 +41,7 @@ def check(genome: Genome, tokens: int) -> None:
     torch.manual_seed(0)
     block = build_attention(plan, DIM, HEADS).double().eval()
     plain = ReferenceAttention(plan, DIM, HEADS).double().eval()
-    with torch.no_grad():
-        for parameter in block.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
+    add_noise(block, 0.2)
     plain.load_state_dict(block.state_dict())
     x = torch.randn(1, tokens, DIM, dtype=torch.float64)
     for is_causal in (False, True)[: 1 if plan.unsafe else 2]:

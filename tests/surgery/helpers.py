@@ -18,7 +18,7 @@ from nas.store.sources import load_genome
 from nas.surgery import swap_attention
 from nas.surgery.core import AttentionCore
 from tests.genomes import build
-from tests.tensors import with_gradients
+from tests.tensors import add_noise, with_gradients
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 DIM, HEADS, WIDTH, LENGTH = 32, 4, 8, 7
@@ -72,9 +72,7 @@ def built(
     """A block in float64 with random weights everywhere, as after training."""
     torch.manual_seed(0)
     block = build_attention(genome, DIM, heads, qkv_bias=qkv_bias, **options).double()
-    with torch.no_grad():
-        for weight in block.parameters():
-            weight.add_(0.2 * torch.randn_like(weight))
+    add_noise(block, 0.2)
     return block
 
 
@@ -92,10 +90,8 @@ def cores(model: nn.Module) -> list[AttentionCore]:
 def randomise(model: nn.Module) -> None:
     """Add noise to the mechanism's parameters, so that the mechanism changes the outputs."""
     torch.manual_seed(2)
-    with torch.no_grad():
-        for core in cores(model):
-            for parameter in core.parameters():
-                parameter.add_(0.5 * torch.randn_like(parameter))
+    for core in cores(model):
+        add_noise(core, 0.5)
 
 
 def tokens(length: int = LENGTH) -> Tensor:

@@ -25,7 +25,7 @@ from tests.surgery.helpers import (
     tokens,
     windowed,
 )
-from tests.tensors import check_same, with_gradients
+from tests.tensors import add_noise, check_same, with_gradients
 
 LENGTH = 9
 NAMED = (
@@ -41,9 +41,7 @@ NAMED = (
 def attention(**options: Any) -> nn.MultiheadAttention:
     torch.manual_seed(0)
     made = nn.MultiheadAttention(DIM, HEADS, batch_first=True, **options).double()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+    add_noise(made, 0.1)
     return made
 
 

@@ -11,15 +11,14 @@ from nas.genome.primitives.positions import rotate
 from nas.surgery.core import AttentionCore, HostSizes
 from tests.genomes import build
 from tests.surgery.helpers import qana
+from tests.tensors import add_noise
 
 
 def core(genome: Genome, sizes: HostSizes) -> AttentionCore:
     """Return a core in float64 with random weights, so that no zero hides a mistake."""
     torch.manual_seed(0)
     built = AttentionCore(genome, sizes).double()
-    with torch.no_grad():
-        for parameter in built.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
+    add_noise(built, 0.3)
     return built
 
 

@@ -13,6 +13,7 @@ from nas.common.errors import GenomeError
 from nas.surgery import swap_attention
 from tests.genomes import build as genome
 from tests.surgery.helpers import DECODABLE, DOT, SOFTMAX, cores, with_cache
+from tests.tensors import add_noise
 
 TEXT = "abcdefghijklmnopqrstuvwxyz, " * 20
 ENDS = {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": 0}
@@ -90,9 +91,8 @@ def test_cached_decoding_equals_the_whole(name: str, kind: str, implementation: 
     model.set_attn_implementation(implementation)
     swap_attention(model, DECODABLE[name], preserve=False)
     model.double()
+    add_noise(model, 0.2)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
         tokens = batch(1)[:2, :20]
         mask = torch.ones_like(tokens)
         mask[1, :4] = 0

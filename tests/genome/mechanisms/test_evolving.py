@@ -22,6 +22,7 @@ from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS
 from nas.space.rules import load_policy, validate
 from tests.genomes import build
+from tests.tensors import add_noise
 
 PUBLISHED = {
     "graph_def": [
@@ -40,9 +41,7 @@ def drawn(name: str) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
     """A block, its input, and that input projected by W_V and raw, both (b, h, n, d/h)."""
     torch.manual_seed(0)
     block = build_attention(MECHANISMS[name].genome, DIM, HEADS).double()
-    with torch.no_grad():
-        for parameter in block.parameters():
-            parameter.add_(0.5 * torch.randn_like(parameter))
+    add_noise(block, 0.5)
     x = torch.randn(2, 9, DIM, dtype=torch.float64)
     v, k = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in (block.wv(x), x))
     return block, x, v, k

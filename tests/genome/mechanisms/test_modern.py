@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nas.compiler import build_attention
 from nas.genome.mechanisms import MECHANISMS
-from tests.tensors import check_same, draw, with_gradients
+from tests.tensors import add_noise, check_same, draw, with_gradients
 
 DIM, HEADS, TOKENS, WIDTH = 24, 4, 11, 6
 
@@ -129,9 +129,7 @@ CASES: Final = (rope, qk_norm, linear, differential, gated_attention, canon, mla
 def block_of(name: str) -> Any:
     torch.manual_seed(0)
     block = build_attention(MECHANISMS[name].genome, DIM, HEADS).double().eval()
-    with torch.no_grad():
-        for parameter in block.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
+    add_noise(block, 0.2)
     return block
 
 

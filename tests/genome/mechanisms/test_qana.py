@@ -17,7 +17,7 @@ from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives.positions import rotate
 from nas.genome.primitives.qana import Qana
-from tests.tensors import ACTIVATIONS, draw
+from tests.tensors import ACTIVATIONS, add_noise, draw
 
 DIM, HEADS, WIDTH, HIDDEN = 24, 3, 8, 4
 
@@ -32,9 +32,7 @@ def qana(**params: Any) -> Genome:
 def module(**params: Any) -> Qana:
     torch.manual_seed(0)
     built = Qana(DIM, HEADS, WIDTH, WIDTH, True, **params).double()
-    with torch.no_grad():  # nothing is zero that the formula multiplies by
-        for weight in built.parameters():
-            weight.add_(0.3 * torch.randn_like(weight))
+    add_noise(built, 0.3)
     return built
 
 

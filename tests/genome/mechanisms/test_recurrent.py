@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import nas
 from nas.genome.mechanisms import MECHANISMS
-from tests.tensors import check_same, with_gradients
+from tests.tensors import add_noise, check_same, with_gradients
 
 DIM, HEADS, TOKENS = 16, 2, 70
 
@@ -142,9 +142,7 @@ def test_equals_the_loop_over_tokens(reference: Any) -> None:
     name = reference.__name__
     block = nas.build_attention(MECHANISMS[name].genome, DIM, HEADS).double()
     x = torch.randn(2, TOKENS, DIM, dtype=torch.float64, requires_grad=True)
-    with torch.no_grad():
-        for parameter in block.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+    add_noise(block, 0.1)
     leaves = [x, *block.parameters()]
     found = with_gradients(block(x, is_causal=True), leaves)
     check_same(found, with_gradients(reference(block, x), leaves))
