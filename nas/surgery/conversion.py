@@ -30,19 +30,40 @@ Linear: TypeAlias = tuple[Tensor, Tensor | None]  # weight (out, in) and bias
 Shapes: TypeAlias = dict[str, tuple[int, int] | None]  # heads and features of a head
 
 
-def host_shapes(sizes: HostSizes) -> Shapes:
-    """Return the shapes of the model's projections ``q``, ``k``, ``v`` and ``o``."""
-    counts = {"q": sizes.heads, "k": sizes.kv_heads, "v": sizes.kv_heads, OUT: sizes.heads}
-    return {name: (count, sizes.width) for name, count in counts.items()}
+def converted(core: AttentionCore, old: Mapping[str, Linear]) -> dict[str, nn.Module]:
+    """Return new projections ``q``, ``k`` and ``v``, and ``o`` if it changes; none if none changes.
 
-
-def new_shapes(core: AttentionCore) -> Shapes:
-    """Return the shape of each projection after a conversion; None for no projection.
+    Args:
+        core: the mechanism.
+        old: the model's projections.
 
     Raises:
-        GenomeError: the model's heads cannot be pooled to these numbers, or cannot have the widths
-            of the genome's heads.
+        GenomeError: the model's heads cannot be pooled to the genome's numbers, or cannot have the
+            widths of the genome's heads.
     """
+    sizes = core.sizes
+    counts = {"q": sizes.heads, "k": sizes.kv_heads, "v": sizes.kv_heads, OUT: sizes.heads}
+    before: Shapes = {name: (count, sizes.width) for name, count in counts.items()}
+    if (shapes := _new_shapes(core, counts)) == before:
+        return {}
+    parts: dict[str, nn.Module] = {}
+    for stream in STREAMS:
+        parts[stream] = nn.Identity()
+        if (shape := shapes[stream]) is not None:
+            count, width = shape
+            rows = (t for t in old[stream] if t is not None)
+            pooled = (_groups(t, count, sizes).mean(1)[:, :width] for t in rows)
+            parts[stream] = _linear(*(t.flatten(0, 1) for t in pooled))
+    if (shape := shapes[OUT]) != before[OUT]:
+        weight, bias = old[OUT]
+        parts[OUT] = nn.Identity()
+        if shape is not None:
+            parts[OUT] = _linear(_groups(weight.T, shape[0], sizes).sum(1).flatten(0, 1).T, bias)
+    return parts
+
+
+def _new_shapes(core: AttentionCore, counts: Mapping[str, int]) -> Shapes:
+    """Return the shape of each projection after a conversion; None for no projection."""
     plan, sizes = core.plan, core.sizes
     projections = plan.genome.projections
     _check_widths(plan, sizes)
@@ -53,14 +74,13 @@ def new_shapes(core: AttentionCore) -> Shapes:
         if stream in read and not projections.has_projection(stream):
             shapes[stream] = None
             continue
-        before = sizes.heads if stream == "q" else sizes.kv_heads
         label = projections.q_heads if stream == "q" else projections.kv_heads
         named = Type(Kind.TOKENS, label).head_count(sizes.heads)
-        after = min(named, before)
-        if before % after or named % after:
+        after = min(named, counts[stream])
+        if counts[stream] % after or named % after:
             raise GenomeError(
-                f"{before} heads of {_WORDS[stream]} cannot become {label} of {sizes.heads}; "
-                "expected groups of equal size, whose mean each new head is."
+                f"{counts[stream]} heads of {_WORDS[stream]} cannot become {label} of "
+                f"{sizes.heads}; expected groups of equal size, whose mean each new head is."
             )
         shapes[stream] = after, core.widths[stream]
     output = plan.output.head_count(sizes.heads), sizes.width
@@ -71,31 +91,6 @@ def new_shapes(core: AttentionCore) -> Shapes:
             "features; expected a mechanism with all projections."
         )
     return shapes
-
-
-def converted(old: Mapping[str, Linear], shapes: Shapes, sizes: HostSizes) -> dict[str, nn.Module]:
-    """Return new projections of queries, keys and values, and of the output if it changes.
-
-    Args:
-        old: the model's projections.
-        shapes: the new shapes.
-    """
-    parts: dict[str, nn.Module] = {}
-    for stream in STREAMS:
-        weight, bias = old[stream]
-        if (shape := shapes[stream]) is not None:
-            count, width = shape
-            rows = (weight,) if bias is None else (weight, bias)
-            pooled = (_groups(t, count, sizes).mean(1)[:, :width] for t in rows)
-            parts[stream] = _linear(*(t.flatten(0, 1) for t in pooled))
-        else:
-            parts[stream] = nn.Identity()
-    if (shape := shapes[OUT]) != host_shapes(sizes)[OUT]:
-        weight, bias = old[OUT]
-        parts[OUT] = nn.Identity()
-        if shape is not None:
-            parts[OUT] = _linear(_groups(weight.T, shape[0], sizes).sum(1).flatten(0, 1).T, bias)
-    return parts
 
 
 def _groups(rows: Tensor, count: int, sizes: HostSizes) -> Tensor:

@@ -23,7 +23,6 @@ from nas.compiler.masks import in_window
 from nas.compiler.plan import Step, plan_as_written
 from nas.genome import STREAMS, Genome, Ref
 from nas.genome.primitives import Kind, Role
-from nas.genome.types import Type
 from nas.surgery.host_form import CACHED, host_form, stream_sides
 
 Rotate = Callable[[Tensor], Tensor]
@@ -129,7 +128,10 @@ class AttentionCore(nn.Module):
             )
         start = 0 if is_crossed else self._start(mask, tokens, keys)
         inputs = {"q": q, "k": k, "v": v}
-        streams = {s.name: self.repeated(inputs[s.name], s.type) for s in self.plan.streams}
+        streams = {
+            s.name: repeat_heads(inputs[s.name], s.type.head_count(self.sizes.heads))
+            for s in self.plan.streams
+        }
         call = _Call(self, streams, x, keys, start, rotate)
         windowed, weights = mask, None
         if (window := self.genome.visibility.window) is not None:
@@ -162,10 +164,6 @@ class AttentionCore(nn.Module):
         last = (mask * positions).amax(dim=-1).reshape(-1, mask.shape[-2])
         return (last - positions[: mask.shape[-2]]).max()
 
-    def repeated(self, value: Tensor, type_: Type) -> Tensor:
-        """Return a tensor with its heads repeated to the number of heads that ``type_`` has."""
-        return repeat_heads(value, type_.head_count(self.sizes.heads))
-
 
 @dataclass
 class _Call:
@@ -192,10 +190,9 @@ class _Call:
         Operands that are keys or values are read at all tokens. The other operands are read at the
         new tokens, or at all tokens if ``at_all`` is true.
         """
-        return [
-            self.core.repeated(self.read(operand.ref, at_all or operand.port.is_past), step.type)
-            for operand in step.operands
-        ]
+        count = step.type.head_count(self.core.sizes.heads)
+        read = (self.read(o.ref, at_all or o.port.is_past) for o in step.operands)
+        return [repeat_heads(value, count) for value in read]
 
     def read(self, ref: Ref, at_all: bool) -> Tensor:
         tokens = self.x.shape[1]

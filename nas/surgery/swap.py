@@ -28,7 +28,7 @@ from nas.common.errors import GenomeError, NasError
 from nas.compiler import make_plan
 from nas.genome import Genome, Rest
 from nas.store.sources import load_genome
-from nas.surgery.conversion import converted, host_shapes, new_shapes
+from nas.surgery.conversion import converted
 from nas.surgery.core import AttentionCore
 from nas.surgery.host_form import check_decodable
 from nas.surgery.hosts import CORE, TORCH_HOSTS, Host
@@ -186,8 +186,8 @@ def _prepared(site: _Site, genome: Genome) -> tuple[AttentionCore, dict[str, nn.
         before = getattr(site.module, CORE, None)
         if isinstance(before, AttentionCore):
             raise NasError(
-                f"it was swapped before and holds {before.genome.to_json()}, whose trained weights "
-                "would be lost; leave it out by `where`, or swap a new model."
+                "it was swapped before, and the weights of its mechanism would be lost; leave it "
+                "out by `where`, or swap a new model."
             )
         sizes = site.host.measure(site.module)
         like = next(p for p in site.module.parameters() if p.is_floating_point())
@@ -195,10 +195,7 @@ def _prepared(site: _Site, genome: Genome) -> tuple[AttentionCore, dict[str, nn.
             core = AttentionCore(genome, sizes).to(like.dtype).train(site.module.training)
         if sizes.is_causal:
             check_decodable(core.plan)
-        shapes = new_shapes(core)
-        if shapes == host_shapes(sizes):
-            return core, {}
-        return core, converted(site.host.projections(site.module), shapes, sizes)
+        return core, converted(core, site.host.projections(site.module))
     except NasError as error:
         where = f"the model's attention {site.name!r}"
         raise type(error)(f"{where}: {error}") from error.__cause__

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,13 @@ import pytest
 
 from nas.common.objectives import Objective, SearchConfig
 from nas.evaluation.trial import Evaluation, Purpose, Training
-from nas.genome import Genome
+from nas.genome.mechanisms import mechanism
 from nas.store import Document, Proposal, RunSetup, RunWriter, Session, create_run
 from tests.evaluation.conftest import make_evaluation
+from tests.recorded_run import ACCURACY, NOON
 
-ACCURACY = Objective("accuracy", "max", "fraction", "share got right", 1.0, 0.1, is_metric=True)
 MACS = Objective("macs", "min", "MAC", "multiply-adds", 0.0, 2000.0, is_metric=False)
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-GENOME = Genome.from_dict(
-    {
-        "graph_def": [
-            {"op": "scaled_dot_product", "inputs": ["q", "k"]},
-            {"op": "softmax", "inputs": [0]},
-            {"op": "weighted_sum", "inputs": [1, "v"]},
-        ]
-    }
-)
+GENOME = mechanism("mha").genome
 
 
 class Samples:
