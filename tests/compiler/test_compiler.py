@@ -21,8 +21,6 @@ from tests.genomes import build
 from tests.tensors import add_noise, check_same, with_gradients
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from nas.genome import Genome
 
 
