@@ -105,7 +105,7 @@ def test_equal_nodes_merge_only_if_they_learn_nothing() -> None:
 def test_shared_and_copied_learned_nodes_have_different_digests() -> None:
     """Two copies a, b of one learned map, read as (a + b) * a or (a + b) * b: the same graph."""
 
-    def build(again: int) -> Genome:
+    def doubled(again: int) -> Genome:
         return build(
             ("linear", "v"),
             ("linear", "v"),
@@ -126,8 +126,8 @@ def test_shared_and_copied_learned_nodes_have_different_digests() -> None:
         ("softmax", [5]),
         ("weighted_sum", [6, 4]),
     )
-    assert same(build(0), build(1))
-    assert not same(build(0), third)
+    assert same(doubled(0), doubled(1))
+    assert not same(doubled(0), third)
 
 
 def test_normal_form_is_idempotent_and_independent_of_order() -> None:
