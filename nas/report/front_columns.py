@@ -1,6 +1,6 @@
 """The columns of the table of a front, declared once for all outputs.
 
-Terminal, page, notebook, CSV, JSON and data frame render these columns (``nas.report.columns``).
+Terminal, page, notebook, CSV, JSON and data frame render these columns (``nas.report.table``).
 """
 
 from __future__ import annotations
