@@ -262,7 +262,6 @@ class Dispatcher:
             self.on_incident(Incident(kind, text, worker.name))
 
     def _replace(self, worker: _Worker) -> None:
-        """End a worker, and start another one with its resources."""
         self._pool.kill(worker.process)
         self._waiting_since = self._clock()
         self._start(worker.resources)

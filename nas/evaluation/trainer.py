@@ -153,7 +153,6 @@ def train_guarded(
 def _train_in_process(
     train: Train, trial: Trial, task: Task, data: Data, options: dict[str, Any]
 ) -> Evaluation:
-    """Train a user's module in a process of its own; raises ``ProcessEnded`` if that fails."""
     limit, gpu_fraction = options["time_limit"], None
     if options["device"] != "cpu":
         torch.cuda.empty_cache()  # for the other process

@@ -191,7 +191,6 @@ class Archive:
         return self._p
 
     def _p_of_draws(self, means: Array, keys: Sequence[str]) -> Array:
-        """Return the fraction of posterior samples in which each mechanism is in the front."""
         rng = np.random.default_rng(self._num_results)
         drawn = np.repeat(means[None], DRAWS, axis=0)
         for column, model in self.models.items():

@@ -62,7 +62,6 @@ def _is_same_front(path: Path, answer: Mapping[str, Any]) -> bool:
 
 
 def _weights_faults(run: Run) -> Iterator[str]:
-    """Yield a fault for each member of the front whose weights are missing or not its own."""
     members = {weights_path(run.folder, member.key): member for member in run.front()}
     if not any(path.parent.is_dir() for path in members):
         return

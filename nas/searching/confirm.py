@@ -192,7 +192,6 @@ def confirm_run(
 
 
 def _stages(part: Stage, task: Task, data: Data, rates: bool) -> Iterator[ConfirmationStage]:
-    """Yield the stage of a part, or one at each learning rate of its task."""
     if not rates:
         yield ConfirmationStage(part, task, data, stage=part)
         return
@@ -245,7 +244,6 @@ def _compared(
     stages: Sequence[ConfirmationStage],
     time_limit: float | None,
 ) -> ComparedMechanism:
-    """Return the mechanism that the user named; ConfigError if a stage cannot train it."""
     for stage in stages:
         for model, _ in stage.task.models(stage.data).values():
             if reason := why_not(source.mechanism, model, time_limit):

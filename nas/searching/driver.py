@@ -174,7 +174,6 @@ def resume_search(
 
 
 def _load_tasks(folder: Path, setup: RunSetup, data: str | None) -> Tasks:
-    """Return the tasks of a run; RunError if their data have changed."""
 
     def load(document: Document) -> tuple[Task, Data]:
         task = load_frozen_task(document, data)

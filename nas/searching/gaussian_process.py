@@ -163,7 +163,6 @@ class Posterior:
         return self._updated(observed, *self._before(observed))
 
     def _before(self, observed: Mapping[str, Observations]) -> tuple[Array, Array]:
-        """Return mean and variance of the qualities after the trainings of the fit alone."""
         is_fitted = np.array([key in self._rows for key in observed], bool)
         rows = [self._rows[key] for key in observed if key in self._rows]
         means, variances = np.empty((2, len(is_fitted)))

@@ -291,7 +291,6 @@ def _purpose(proposal: Proposal) -> Purpose:
 
 
 def _untrained(trial: Trial) -> Evaluation:
-    """Return an evaluation without metrics, for runs whose objectives are all costs."""
     budget, note = Budget(0, 0, "none"), "not trained: no objective is measured"
     return Evaluation(
         "ok", None, {}, (), trial.seed, budget, 0.0, 0.0, 0, worker="none", execution=note

@@ -100,13 +100,11 @@ class Surrogate:
         return best or self._evolution().propose(rng, num_failed)
 
     def _evolution(self) -> Nsga2:
-        """Return an NSGA-II whose population is the best trained mechanisms by estimates."""
         if self._parents is None:
             self._parents = self._nsga2(self._archive.known, self._archive.estimates()[0])
         return self._parents
 
     def _nsga2(self, results: Sequence[TrialResult], rows: Array) -> Nsga2:
-        """Return an NSGA-II whose population is the best of some mechanisms by ``rows``."""
         evolution = Nsga2(self._context)
         if results:
             best = _first_fronts(rows, self._limits, self._context.population)
@@ -194,7 +192,6 @@ class Surrogate:
         return -np.inf, None
 
     def _reevaluations(self, estimates: Array) -> list[tuple[float, TrialResult]]:
-        """Return the mechanisms that are worth training again, the greatest expected gain first."""
         archive = self._archive
         shifts = archive.expected_shift() / archive.span
         gains = gains_of_shifts(estimates, shifts, archive.repeatable())

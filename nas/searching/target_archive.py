@@ -156,7 +156,6 @@ class TargetArchive(Archive):
 
     @property
     def _with_target(self) -> set[str]:
-        """Keys of the mechanisms that have, or will have, a target training."""
         return self._target_keys | {str(p.key) for p in self.pending if p.is_target}
 
     def _has_target(self) -> NDArray[np.bool_]:
@@ -174,7 +173,6 @@ class TargetArchive(Archive):
             model.tell_target(result.key, row, min(costs[column], worst))
 
     def _expected_shifts(self) -> tuple[Array, Array]:
-        """Return shifts of scaled estimates of ``known`` by a short and by a target training."""
         if self._shifts is None:
             shifts = np.zeros((2, len(self.known), len(self.objectives)))
             keys = [result.key for result in self.known]
@@ -184,7 +182,6 @@ class TargetArchive(Archive):
         return self._shifts
 
     def _cost_ranks(self) -> Array:
-        """Return the rank of each mechanism in ``known`` by its first cost, from 0 to 1."""
         costs = [i for i, objective in enumerate(self.objectives) if not objective.is_metric]
         values = self.estimates()[0][:, costs[0]] if costs else np.zeros(len(self.known))
         ranks: Array = np.unique(values, return_inverse=True)[1] / max(1, len(values) - 1)
