@@ -54,7 +54,7 @@ def mechanisms(
     tokens: options.Tokens = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List the named mechanisms with the costs of a block at batch 1.
+    """List the named mechanisms with the costs of a block.
 
     `nas show NAME` explains one.
     """
