@@ -138,6 +138,9 @@ class AttentionCore(nn.Module):
             queries = start + torch.arange(tokens, device=x.device)
             positions = torch.arange(keys, device=x.device)
             global_tokens = self.genome.visibility.global_tokens
+            if global_tokens and mask is not None:  # they follow the padding of each sequence
+                first = mask[..., -1, :].int().argmax(dim=-1, keepdim=True)
+                queries, positions = queries - first, positions - first
             visible = in_window(queries, positions, window, global_tokens, is_causal)
             windowed = visible if mask is None else mask & visible
         for step in self.plan.steps:

@@ -9,7 +9,8 @@ import torch
 import transformers as hf
 from torch import Tensor
 
-from nas.common.errors import GenomeError
+from nas.common.errors import GenomeError, NasError
+from nas.genome.mechanisms import MECHANISMS
 from nas.surgery import swap_attention
 from tests.genomes import build as genome
 from tests.surgery.helpers import DECODABLE, DOT, SOFTMAX, cores, with_cache
@@ -157,3 +158,29 @@ def test_mechanisms_that_a_cache_cannot_decode_are_refused(kind: str) -> None:
             swap_attention(model, wanted, preserve=False)
         assert not cores(model)
         assert model.state_dict().keys() == keys
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_padding_before_a_text_changes_nothing(name: str, kind: str) -> None:
+    size = 128
+    positions = {"n_positions": size} if kind == "gpt2" else {"max_position_embeddings": size}
+    model = build(kind, **positions)
+    try:
+        swap_attention(model, name, preserve=False)
+    except NasError:
+        return  # a sentence
+    model.double()
+    tokens = torch.randint(0, 128, (2, 96), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(3.0)
+        expected = model(tokens).logits
+        padding = torch.zeros(2, 13, dtype=torch.long)
+        mask = torch.cat([padding, torch.ones_like(tokens)], dim=1)
+        places = (mask.cumsum(dim=1) - 1).clamp(min=0)
+        padded = torch.cat([padding, tokens], dim=1)
+        found = model(padded, attention_mask=mask, position_ids=places).logits[:, 13:]
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
