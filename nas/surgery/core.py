@@ -170,29 +170,19 @@ class AttentionCore(nn.Module):
 
 @dataclass
 class _Call:
-    """The values of one forward pass.
-
-    The new tokens are the tokens ``x`` of the queries; all tokens include those in the cache, and
-    have ``keys`` keys. ``start`` is the position of the first query among the keys. ``values`` are
-    the results of steps at the new tokens, ``at_all`` those at all tokens, on which keys and values
-    depend.
-    """
+    """The values of one forward pass; "all" tokens include those in the cache."""
 
     core: AttentionCore
     streams: dict[str, Tensor]
-    x: Tensor
+    x: Tensor  # the new tokens, those of the queries
     keys: int
-    start: int | Tensor
+    start: int | Tensor  # the position of the first query among the keys
     rotate: Rotate | None
-    values: dict[Ref, Tensor] = field(default_factory=dict)
-    at_all: dict[Ref, Tensor] = field(default_factory=dict)
+    values: dict[Ref, Tensor] = field(default_factory=dict)  # of steps at the new tokens
+    at_all: dict[Ref, Tensor] = field(default_factory=dict)  # of steps at all tokens
 
     def operands(self, step: Step, at_all: bool = False) -> list[Tensor]:
-        """Return a step's operands, with heads repeated to its number of heads.
-
-        Operands that are keys or values are read at all tokens. The other operands are read at the
-        new tokens, or at all tokens if ``at_all`` is true.
-        """
+        """Return a step's operands, with heads repeated; keys and values are of all tokens."""
         count = step.type.head_count(self.core.sizes.heads)
         read = (self.read(o.ref, at_all or o.port.is_past) for o in step.operands)
         return [repeat_heads(value, count) for value in read]

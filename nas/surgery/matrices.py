@@ -42,8 +42,7 @@ def refusal(reason: str) -> GenomeError:
 class MatrixBlock(ReferenceAttention):
     """An attention block in float64 on the CPU, executed by the reference interpreter.
 
-    Building it leaves torch's random generators unchanged. ``has_bias`` says whether projections
-    and linear operations have biases.
+    Building it leaves torch's random generators unchanged.
     """
 
     def __init__(self, plan: Plan, dim: int, heads: int, has_bias: bool) -> None:

@@ -39,7 +39,7 @@ HOSTS: Final[tuple[Host, ...]] = (*TORCH_HOSTS, *TRANSFORMERS_HOSTS)
 
 
 class _Site(NamedTuple):
-    """An attention module of a model, with its name and its kind."""
+    """An attention module of a model."""
 
     name: str
     module: nn.Module

@@ -71,11 +71,7 @@ def make_context(
     most_trainings: float = 1,
     lag: int | None = None,
 ) -> SearchContext:
-    """Return what a search algorithm is created with, for a small space and a small model.
-
-    ``population`` is the number of proposals in a generation, ``most_trainings`` the largest number
-    of trainings of a mechanism.
-    """
+    """Return what a search algorithm is created with, for a small space and a small model."""
     policy = load_policy(space.policy)
     return SearchContext(
         operators=Variation(space, policy),
