@@ -29,11 +29,9 @@ class CudaGraphs:
         self._device, self._pool = device, pool
 
     def warm_up(self, work: Callable[[], None]) -> None:
-        """Run ``work`` ``WARM_UPS`` times on the stream for captures.
+        """Run ``work`` ``WARM_UPS`` times; raise RuntimeError if it waited for the GPU in the last.
 
-        Raises:
-            RuntimeError: ``work`` waited for the GPU in the last run. A graph cannot contain a
-                wait, and a failed capture would keep its memory.
+        A graph cannot contain a wait, and a failed capture would keep its memory.
         """
         stream, current = _side_stream(self._device), torch.cuda.current_stream(self._device)
         stream.wait_stream(current)

@@ -41,11 +41,7 @@ M = TypeVar("M", bound=pydantic.BaseModel)
 
 
 def read_document(path: Path) -> Any:
-    """Return the plain data of a YAML or JSON file.
-
-    Raises:
-        ConfigError: the file is missing, too large, empty, binary or malformed.
-    """
+    """Return the plain data of a YAML or JSON file, or raise ConfigError."""
     most = MAX_BYTES if path.suffix == ".json" else MAX_YAML_BYTES
     try:
         text = read_regular(path, most).decode("utf-8-sig")
@@ -59,11 +55,7 @@ def read_document(path: Path) -> Any:
 
 
 def read_model(path: Path, model: type[M]) -> M:
-    """Return a YAML or JSON file as an instance of the pydantic class ``model``.
-
-    Raises:
-        ConfigError: the file cannot be read, or its data do not fit the class.
-    """
+    """Return a YAML or JSON file as an instance of ``model``, or raise ConfigError."""
     return parse_model(read_document(path), model, str(path))
 
 

@@ -47,8 +47,8 @@ class Metric:
 class Objective:
     """A metric (``is_metric``) or cost that a search optimises.
 
-    ``ideal`` is the best possible value, ``reference`` a metric's value at chance or twice the cost
-    of standard attention, ``limit`` the worst value of a mechanism in a front.
+    ``reference`` is a metric's value at chance or twice the cost of standard attention, ``limit``
+    the worst value of a mechanism in a front.
     """
 
     __pydantic_config__ = _STRICT
@@ -90,7 +90,7 @@ def as_costs(objectives: Sequence[Objective], values: Mapping[str, float]) -> tu
 
 
 def front_costs(objectives: Sequence[Objective], values: Mapping[str, float]) -> tuple[float, ...]:
-    """Return ``as_costs``; if a value is worse than its limit, infinities, which no front has."""
+    """Return ``as_costs``; infinities if a value is worse than its limit."""
     costs = as_costs(objectives, values)
     return (math.inf,) * len(costs) if beyond_limits(objectives, values) else costs
 

@@ -73,7 +73,6 @@ def _output(plan: Plan, text: str) -> str:
 
 
 def _labels(plan: Plan) -> str:
-    """Return a note on head counts, key width, window and layers that are not the defaults."""
     projections, used = plan.genome.projections, {s.name for s in plan.streams if s.is_projected}
     labels = []
     if "q" in used and projections.q_heads != "all":

@@ -168,11 +168,7 @@ def make_plan(genome: Genome) -> Plan:
 
 
 def plan_as_written(genome: Genome, typing: Typing | None = None) -> Plan:
-    """Return the plan of a genome that is not normalised: one call for each node.
-
-    Raises:
-        ViolationError: the genome does not type-check.
-    """
+    """Return the plan of a genome that is not normalised, or raise ViolationError."""
     typing = typing or infer(genome)
     _check_types(genome, typing)
     steps: list[Step] = []
@@ -265,9 +261,7 @@ class ResolvedGenome:
 def resolve(genome: Genome, sizes: ModelSizes, is_causal: bool | None = False) -> ResolvedGenome:
     """Return a genome in normal form (simplified, in canonical order) at given sizes.
 
-    Args:
-        is_causal: True if the attention is causal in every call, False if in no call, None for a
-            normal form that is valid in both cases.
+    If ``is_causal`` is None, the normal form is valid for causal attention and for other.
 
     Raises:
         GenomeError: a primitive does not exist, or these sizes have no whole number of heads or key

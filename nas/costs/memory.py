@@ -3,11 +3,10 @@
 The cache holds:
 
 - Rows, one per token: keys and values, or the streams from which they are computed if that takes
-  less memory. Streams without projection are the token itself, stored once. A mechanism with a
-  window keeps the rows of its window and of the global tokens.
-- Sums of keys times values, for linear attention and means; their size is constant.
-- The states of steps that mix a token with earlier ones; their size is constant. A step that has
-  no such state keeps the rows of its operands, except queries, for all tokens.
+  less memory. A mechanism with a window keeps the rows of its window and of the global tokens.
+- Sums of keys times values, for linear attention and means.
+- The states of steps that mix a token with earlier ones. A step without such a state keeps the rows
+  of its operands, except queries, for all tokens.
 """
 
 from __future__ import annotations
@@ -84,7 +83,6 @@ def _row(plan: Plan, refs: frozenset[Ref], sizes: ModelSizes) -> int:
 
 
 def _constant(plan: Plan, sums: Mapping[int, Lowered], sizes: ModelSizes) -> int:
-    """Return the number of elements of running sums, and of the states of steps."""
     total = sum(_sum_numbers(plan, call, sizes) for call in sums.values())
     for step in plan.steps:
         if step.primitive.needs_all_tokens and not step.is_paired:

@@ -57,10 +57,10 @@ def attention_macs(plan: Plan, context: CostContext) -> int:
 
 
 def elementwise(plan: Plan, context: CostContext) -> int:
-    """Count the elements that pointwise operations, reductions and norms read or write.
+    """Count the elements of pointwise operations, reductions and norms.
 
-    An operation counts as many elements as its largest operand or result has. Steps are counted one
-    by one, also those that a kernel call replaces.
+    An operation counts as many elements as its largest operand or result has. Steps that a kernel
+    call replaces are counted, too.
     """
     sizes = context.sizes
     merged = sizes.tokens * plan.output.token_width(sizes.dim, sizes.heads)
@@ -144,7 +144,6 @@ def _operand(type_: Type, heads: int, sizes: ModelSizes) -> OperandSize:
 def _kernel(
     plan: Plan, call: Lowered, sizes: ModelSizes, is_causal: bool
 ) -> tuple[Arguments, tuple[OperandSize, ...]]:
-    """Return the arguments of ``_Kernel`` and the operands of a kernel call."""
     causal = is_causal and not plan.is_windowed  # the mask of a window is causal itself
     function, options = call.function, {"is_causal": causal}
     operands = [
@@ -238,7 +237,6 @@ class _WithInput(nn.Module):
 
 
 def _projections(plan: Plan, sizes: ModelSizes, read: Iterable[Any]) -> int:
-    """Return the multiply-adds of W_O and of the projections of the streams in ``read``."""
     linears = plan.linears(sizes.dim, sizes.heads)
     return sizes.tokens * sum(math.prod(linears[name]) for name in linears.keys() & {*read, "o"})
 

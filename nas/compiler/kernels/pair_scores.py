@@ -65,8 +65,7 @@ def sum_pairs(
 ) -> Scores:
     """Return the scores s_ij = sum_m out_im act(bias_im + rows_im·keys_j) + shift_i.
 
-    The scores have an index i for queries and j for keys, and m counts hidden units. If ``rows`` is
-    None, keys_jm is used in place of rows_im·keys_j.
+    m counts hidden units. If ``rows`` is None, keys_jm is used in place of rows_im·keys_j.
     """
     kind = torch.promote_types(bias.dtype, torch.promote_types(out.dtype, shift.dtype))
     row_units = None if rows is None else _wide(rows).movedim(3, 0).flatten(1, 2).contiguous()

@@ -108,7 +108,7 @@ def calibrate(
 def _blocks(
     sizes: ModelSizes, *, is_causal: bool, qkv_bias: bool
 ) -> Iterator[tuple[Plan, nn.Module]]:
-    """Yield plan and block of each mechanism of ``designs`` that exists at these sizes."""
+    """Yield the designs that exist at these sizes."""
     genomes: set[Genome] = set()
     for genome in designs(sizes.tokens):
         try:
@@ -209,11 +209,7 @@ def _variants(primitive: Primitive, tokens: int) -> Iterator[Params]:
 def _around(
     primitive: Primitive, signature: Signature, params: Params, *, is_first: bool
 ) -> Iterator[Genome]:
-    """Yield mechanisms that contain a call of a primitive, more of them if ``is_first``.
-
-    A score gets a normaliser above it, a normaliser gets a dot product below it, and a map of
-    tokens is applied to the values.
-    """
+    """Yield mechanisms that contain a call of a primitive, more of them if ``is_first``."""
     kinds, name = [port.kind for port in signature.inputs], primitive.name
     if any(kind.is_gates for kind in (*kinds, signature.output.kind)):
         yield from _around_any(kinds, name, params, signature.output.kind)

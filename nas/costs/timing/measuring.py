@@ -84,10 +84,9 @@ class Passes:
 
 
 def fastest(timers: Sequence[Callable[[], float]], seconds: float) -> list[float]:
-    """Return each timer's shortest time over two to ten rounds.
+    """Return each timer's shortest time over two to ten rounds, in which all timers take turns.
 
-    After two rounds, no further round starts once ``seconds`` of processor time have passed. Timers
-    take turns, so that noise affects all of them equally.
+    After two rounds, no further round starts once ``seconds`` of processor time have passed.
     """
     for timer in timers:
         timer()
@@ -101,10 +100,7 @@ def fastest(timers: Sequence[Callable[[], float]], seconds: float) -> list[float
 
 
 def measured_ms(block: nn.Module, sizes: ModelSizes) -> float:
-    """Return the milliseconds of a block's forward and backward pass on one sequence.
-
-    The block runs on one thread of the CPU, in float32, without a causal mask.
-    """
+    """Return the milliseconds of a forward and backward pass on one sequence, on one CPU thread."""
     with one_thread():
         passes = Passes(sizes, 1, precision="float32", device="cpu", is_causal=False)
         (seconds,) = fastest([partial(passes.seconds, passes.of(block))], BLOCK_SECONDS)

@@ -47,8 +47,7 @@ def layer_ms(plan: Plan, context: CostContext) -> float:
 def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> dict[str, float]:
     """Return the work of one attention layer for a batch, forward and backward, by kind.
 
-    A step on pairs of query and key (scores, weights) counts heads times pairs. Any other step
-    counts heads times tokens times width.
+    Steps on pairs of query and key count heads times pairs, others heads times tokens and width.
     """
     # A window's mask is computed once per layer, for all sequences.
     totals = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
