@@ -18,12 +18,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.compiler.kernels import faster, is_traced, pieces
-from nas.genome.primitives.normalisers import Softmax, masked_softmax
-from nas.genome.primitives.sparse import (
+from nas.genome.primitives.normalisers import (
     Entmax15,
+    Softmax,
     Sparsemax,
     TopkFilter,
     TopkSoftmax,
+    masked_softmax,
     threshold_weights,
 )
 from nas.genome.primitives.tensors import Mask, Scores, hide

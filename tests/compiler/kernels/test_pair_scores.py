@@ -15,7 +15,7 @@ from nas.compiler.kernels import TILE_NUMBERS
 from nas.compiler.kernels.normalisers import Threshold
 from nas.compiler.kernels.pair_scores import fast_sum_layers, fast_sum_units, sum_pairs
 from nas.genome.primitives.neural_scores import sum_layers, sum_units
-from nas.genome.primitives.sparse import threshold_weights
+from nas.genome.primitives.normalisers import threshold_weights
 from tests.tensors import ACTIVATIONS
 
 BATCH, HEADS, QUERIES, KEYS = 2, 3, 4, 7

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nas.compiler.kernels.normalisers import Threshold
-from nas.genome.primitives.sparse import threshold_weights
+from nas.genome.primitives.normalisers import threshold_weights
 from nas.genome.primitives.tensors import hide
 from tests.tensors import check_same, draw, with_gradients
 

@@ -9,8 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from nas.compiler.kernels import fast_class
-from nas.genome.primitives.normalisers import ReluSquared, Sigmoid, Softmax, SoftmaxOne, Uniform
-from nas.genome.primitives.sparse import Entmax15, Sparsemax, TopkFilter, TopkSoftmax
+from nas.genome.primitives.normalisers import (
+    Entmax15,
+    ReluSquared,
+    Sigmoid,
+    Softmax,
+    SoftmaxOne,
+    Sparsemax,
+    TopkFilter,
+    TopkSoftmax,
+    Uniform,
+)
 from tests.tensors import check_same, draw, with_gradients
 
 FastTopkSoftmax = fast_class(TopkSoftmax)

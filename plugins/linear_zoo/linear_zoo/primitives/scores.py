@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Integer
 from nas.genome.primitives.gated import unrolled
-from nas.genome.primitives.sparse import keep_largest
+from nas.genome.primitives.normalisers import keep_largest
 from nas.genome.primitives.tensors import (
     Key,
     KeyGates,
