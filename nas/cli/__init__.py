@@ -74,7 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _interrupt_once(number: int, frame: Any) -> NoReturn:
-    """Raise KeyboardInterrupt at the first signal, and ignore further signals of this kind."""
     signal.signal(number, signal.SIG_IGN)
     signal.default_int_handler(number, frame)
 
@@ -112,6 +111,6 @@ def _warning_printer(default: Any) -> Any:
 
 
 def _discard_output() -> None:
-    """Redirect standard output to nowhere, so that the interpreter's last flush cannot fail."""
+    # The interpreter's last flush must not fail.
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def output(*, is_error: bool = False) -> Console:
-    """Return a rich console that prints on standard output, or on standard error.
-
-    Rich reads the environment variables NO_COLOR, TERM and COLUMNS.
-    """
+    """Return a rich console that prints on standard output, or on standard error."""
     from rich.console import Console
 
     console = Console(stderr=is_error, highlight=False, markup=False, emoji=False)
@@ -34,11 +31,7 @@ def print_json(answer: Any) -> None:
 
 
 def print_result(result: Any, print_table: Callable[[Console, Any], None], as_json: bool) -> None:
-    """Print the result of an API function on standard output, as JSON or by ``print_table``.
-
-    Raises:
-        typer.Exit: ``result.is_ok`` is false; with status 1.
-    """
+    """Print the result of an API function as JSON or by ``print_table``; exit with 1 if not ok."""
     if as_json:
         print_json(result.to_dict())
     else:

@@ -151,7 +151,7 @@ def _condition(placement: Placement) -> str:
 
 
 def _safe(line: str) -> str:
-    """Return a line with "?" in place of characters that could end the docstring."""
+    # Some characters could end the docstring.
     return "".join(c if c.isprintable() and c not in '\\"' else "?" for c in line)
 
 
