@@ -206,6 +206,7 @@ def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
 
 def decayed_products(query: Tensor, key: Tensor, query_gates: Tensor, key_gates: Tensor) -> Tensor:
     """Return sum_u q_iu k_ju exp(-|c_iu - c_ju|) over the features u, for queries i and keys j."""
+    key = key.to(query.dtype)  # keys made of gates are in float32
     if query_gates.shape[-1] == 1:
         decay = torch.exp(log_decay(query_gates, key_gates.mT))
         return query @ key.mT * decay.to(query.dtype)
