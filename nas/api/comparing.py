@@ -13,6 +13,7 @@ from nas.api.execution import (
     DEFAULT_TASK,
     Executing,
     resolve_legal,
+    task_for,
 )
 from nas.common.arguments import public
 from nas.common.errors import ConfigError
@@ -122,10 +123,8 @@ def _load_tasks(
     """Return the tasks by name."""
     if isinstance(data, str) and len(tasks) > 1:
         raise ConfigError(f"data: found {data!r} for several tasks; expected a text for each.")
-    of_run = next((source for source in sources if source.run), None)
-    task = of_run.task(data) if of_run and not tasks and not isinstance(data, Mapping) else None
-    if task is not None and not overrides:
-        loaded: list[Task] = [task.main]
+    if not tasks and not isinstance(data, Mapping):
+        loaded: list[Task] = [task_for(sources, None, data, overrides)]
     else:
         named = {path: load_task(path).main.name for path in tasks or [DEFAULT_TASK]}
         specs = data if isinstance(data, Mapping) else dict.fromkeys(named, data)

@@ -37,9 +37,9 @@ Raises:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
 from nas.common.errors import ViolationError
 from nas.compiler import make_plan
@@ -47,7 +47,7 @@ from nas.genome import Genome
 from nas.space import SearchSpace
 from nas.space.rules import Policy, load_policy, validate
 from nas.store.sources import Source, resolve
-from nas.tasks import Task, load_task
+from nas.tasks import ModelTask, Task, load_task, parse_task
 
 DEFAULT_TASK: Final = "vit-cifar10"
 DEFAULT_POLICY: Final = "score_normalize_aggregate"
@@ -70,6 +70,23 @@ def task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:
         return load_task(task, data=data)
     default = space.task
     return load_task(default.name, data=data or default.data, overrides=default.overrides)
+
+
+def task_for(
+    sources: Iterable[Source],
+    task: str | None,
+    data: str | None,
+    overrides: Mapping[str, Any] | None,
+) -> ModelTask:
+    """Return a task, of a gated task the scored one.
+
+    By default it is the task of the run that the first source of a run names, or ``DEFAULT_TASK``.
+    """
+    of_run = next((source for source in sources if source.run), None)
+    found = of_run.task(data) if of_run and task is None else None
+    if found is None:
+        return load_task(task or DEFAULT_TASK, data=data, overrides=overrides).main
+    return parse_task({**found.main.to_dict(), **(overrides or {})}, found.main.name).main
 
 
 def resolve_legal(

@@ -22,7 +22,7 @@ from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import get, names
 from nas.genome.primitives.base import REGISTRY
-from nas.report.costs import CostTable, count_costs
+from nas.report.costs import CostTable, count_costs, sizes_of
 from nas.report.result import Result
 from nas.report.show import ShowResult, examine
 from nas.space import load_space, rules
@@ -45,9 +45,9 @@ class ValidateResult(Result):
 def cost(
     sources: str | Path | Genome | Sequence[str | Path | Genome],
     *,
-    dim: int = 64,
-    heads: int = 4,
-    tokens: int | Sequence[int] = 65,
+    dim: int | None = None,
+    heads: int | None = None,
+    tokens: int | Sequence[int] | None = None,
 ) -> CostTable:
     """Count the costs of one attention block at batch 1.
 
@@ -61,13 +61,17 @@ def cost(
     Args:
         sources: see ``nas.api.execution``. If one is a torch module of yours, its costs are
             measured, and the table has measured times of all.
-        tokens: sequence length, or several lengths.
+        dim, heads: by default those of the task of a run's mechanism, or 64 and 4.
+        tokens: sequence length, or several lengths; by default that of the run's task, or 65.
     """
     items = [sources] if isinstance(sources, str | Path | Genome) else sources
+    resolved = [resolve(source) for source in items]
+    sizes = sizes_of(resolved, dim=dim, heads=heads)
+    tokens = sizes.tokens if tokens is None else tokens
     lengths = [tokens] if isinstance(tokens, int) else tokens
     for length in lengths:
         check_count("tokens", length)
-    return count_costs([resolve(source) for source in items], dim, heads, lengths)
+    return count_costs(resolved, sizes.dim, sizes.heads, lengths)
 
 
 @public

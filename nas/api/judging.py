@@ -11,9 +11,9 @@ from typing import Any, Final, Unpack
 from nas.api.comparing import train
 from nas.api.execution import (
     DEFAULT_POLICY,
-    DEFAULT_TASK,
     Executing,
     resolve_legal,
+    task_for,
 )
 from nas.common.arguments import public
 from nas.common.errors import ConfigError
@@ -27,7 +27,6 @@ from nas.report.comparison import TrainingRow
 from nas.report.judgement import Judgement, make_judgement
 from nas.store import RUNS
 from nas.store.appending import RunRecord
-from nas.tasks import load_task
 
 PLACES: Final = 50  # mechanisms of a record over which the probability of false claims is bounded
 
@@ -37,7 +36,7 @@ def judge(
     source: str | Path | Genome,
     *,
     against: str | Path | Genome = "mha",
-    task: str = DEFAULT_TASK,
+    task: str | None = None,
     data: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     claim: Claim = "typical",
@@ -81,8 +80,8 @@ def judge(
     if not minutes > 0:
         raise ConfigError(f"minutes: found {minutes:g}; expected a positive number.")
     options = Execution(**execution)
-    loaded = load_task(task, data=data, overrides=overrides).main
     compared = reference, judged = resolve_legal((against, source), policy, runs)
+    loaded = task_for((judged, reference), task, data, overrides)
     for each in compared:
         if reason := why_not(each.mechanism, loaded, options.time_limit):
             raise ConfigError(reason)

@@ -69,7 +69,7 @@ def judge(
     context: typer.Context,
     source: options.Trainable,
     against: Annotated[str, typer.Option(help="The reference.")] = "mha",
-    task: options.Task = "vit-cifar10",
+    task: options.TaskOfRun = None,
     data: options.Data = None,
     claim: Annotated[
         str, typer.Option(help="What is claimed: better at a typical seed, or in the mean.")
@@ -99,10 +99,7 @@ def judge(
 def explain(
     context: typer.Context,
     source: options.Source,
-    task: Annotated[
-        str | None,
-        typer.Option(help="A task, by name or path; default: RUN/ID's, or vit-cifar10."),
-    ] = None,
+    task: options.TaskOfRun = None,
     data: options.Data = None,
     seeds: Annotated[int, typer.Option(min=2, help="Trainings of each mechanism.")] = 5,
     margin: Annotated[

@@ -107,7 +107,7 @@ def cost(
             metavar="LENGTHS",
             parser=options.lengths,
         ),
-    ] = "65",
+    ] = None,
     plot: Annotated[Path | None, options.picture("cost against length")] = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -119,7 +119,7 @@ def cost(
     from nas.report.charts import cost_chart
     from nas.report.costs import show_costs
 
-    if plot is not None and len(tokens) < 2:
+    if plot is not None and len(tokens or ()) < 2:
         raise NasError("--plot: expected several lengths, such as --tokens 64,256,1024.")
     table = genomes.cost(**options.arguments(context, "plot", "as_json"))
     print_result(table, show_costs, as_json)

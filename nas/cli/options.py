@@ -21,6 +21,9 @@ Trainable: TypeAlias = Annotated[str, typer.Argument(help=_TRAINABLE)]
 Sources: TypeAlias = Annotated[list[str], typer.Argument(help=_TRAINABLE)]
 RunName: TypeAlias = Annotated[str, typer.Argument(help="A run's name or path, or latest.")]
 Task: TypeAlias = Annotated[str | None, typer.Option(help="A task, by name or path.")]
+TaskOfRun: TypeAlias = Annotated[
+    str | None, typer.Option(help="A task, by name or path; default: RUN/ID's, or vit-cifar10.")
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the JSON answer.")]
 Dim: TypeAlias = Annotated[
     int | None, typer.Option(min=1, max=MOST_SIZE, help="Model width; default: RUN/ID's, or 64.")

@@ -44,6 +44,16 @@ class Sizes:
         return f"dim {self.dim}, {self.heads} heads, {self.tokens:,} tokens{bias}"
 
 
+def sizes_of(sources: Iterable[Source], **given: int | None) -> Sizes:
+    """Return given sizes, or else those of the task of the first run that a source names."""
+    sizes, task = Sizes(), next((source.task() for source in sources if source.run), None)
+    if task is not None:
+        model = task.main.sizes
+        sizes = Sizes(model.dim, model.heads, model.tokens, task.main.qkv_bias)
+    chosen: dict[str, Any] = {name: size for name, size in given.items() if size is not None}
+    return replace(sizes, **chosen)
+
+
 @dataclass(frozen=True)
 class CostRow:
     """The cost of one attention block of a mechanism at one sequence length.

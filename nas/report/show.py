@@ -15,7 +15,7 @@ from nas.costs import attention_cost
 from nas.genome import ALL, Genome, Rest
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, names_of
-from nas.report.costs import Sizes
+from nas.report.costs import Sizes, sizes_of
 from nas.report.graph import drawing, drawing_table, graph_svg
 from nas.report.history import History, costs, facts, history_of, trainings_table
 from nas.report.result import Result
@@ -103,12 +103,7 @@ def examine(
         raise ViolationError(
             f"{source.text}: {error} `nas validate {source.text}` says more.", error.violations
         ) from None
-    sizes, task = Sizes(), source.task()
-    if task is not None:
-        model = task.main.sizes
-        sizes = Sizes(model.dim, model.heads, model.tokens, task.main.qkv_bias)
-    arguments: dict[str, Any] = {"dim": dim, "heads": heads, "tokens": tokens}
-    sizes = replace(sizes, **{name: size for name, size in arguments.items() if size is not None})
+    sizes = sizes_of([source], dim=dim, heads=heads, tokens=tokens)
     cost, code, problem = None, None, ""
     try:
         cost = attention_cost(plan.genome, **asdict(sizes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
@@ -11,7 +12,7 @@ import numpy as np
 
 from nas.common.config import near
 from nas.common.differences import mean_and_error
-from nas.common.errors import ConfigError, RunError, SpaceError
+from nas.common.errors import ConfigError, NasWarning, RunError, SpaceError
 from nas.common.objectives import (
     COST_REFERENCE,
     QUALITY,
@@ -93,8 +94,14 @@ def longer_task(name: str, run_task: Task, argument: str) -> Task:
 
 
 def target_task(name: str, run_task: Task) -> Task:
-    """Load the target task of a run, see ``longer_task``; ConfigError if it is gated."""
+    """Load the target task of a run, see ``longer_task``.
+
+    Raises:
+        ConfigError: it is gated, or it is the task of the run itself.
+    """
     task = longer_task(name, run_task, "target")
+    if task.fingerprint() == run_task.fingerprint():
+        raise ConfigError(f"target: {name!r} is the task of the search; expected a longer one.")
     if task is not task.main:
         raise ConfigError(
             f"target: task {name!r} has gates; expected a task without, since mechanisms that miss "
@@ -221,11 +228,13 @@ def train_references(
     return trainings
 
 
-def limit_of(metric: Metric, share: float, trainings: Iterable[Training]) -> float:
+def limit_of(metric: Metric, share: float, trainings: Iterable[Training]) -> float | None:
     """Return the value of a metric at a share of the way from ``uniform`` to standard attention.
 
+    Warns:
+        NasWarning: standard attention is not clearly better than ``uniform``; the limit is None.
+
     Raises:
-        RunError: standard attention is not clearly better than ``uniform``.
         SpaceError: the limit is better than the best possible value.
     """
     ordered = sorted(trainings, key=lambda training: training.repeat)
@@ -236,13 +245,15 @@ def limit_of(metric: Metric, share: float, trainings: Iterable[Training]) -> flo
     error = ((error_mha or 0.0) ** 2 + (error_uniform or 0.0) ** 2) ** 0.5
     objective = of_metric(metric)
     if not objective.as_cost(uniform - mha) > LEAST * error:
-        raise RunError(
+        warnings.warn(
             f"task {ordered[0].task_name!r}: {metric.name} is {mha:.4g} for standard attention and "
-            f"{uniform:.4g} for `uniform`, the mean of all tokens; expected standard attention to "
-            f"be better by more than {LEAST:g} standard errors of the difference ({error:.2g}), to "
-            f"which the limit of {metric.name} is relative. Train longer (more epochs, in a copy "
-            "from `nas tasks NAME`), or search with `--region none`."
+            f"{uniform:.4g} for `uniform`, the mean of all tokens, less than {LEAST:g} standard "
+            f"errors ({error:.2g}) better. {metric.name} therefore has no limit in this search; "
+            "more data or epochs (in a copy from `nas tasks NAME`) make a difference measurable.",
+            NasWarning,
+            stacklevel=2,
         )
+        return None
     limit = mha + (1.0 - share) * (uniform - mha)
     if objective.as_cost(limit) < objective.as_cost(metric.ideal):
         raise SpaceError(

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from nas.common.config import near
-from nas.common.errors import DataError
+from nas.common.errors import DataError, NasWarning
 from nas.common.system import open_regular
 from nas.common.text import plural
+
+TRAIN: Final = "train"
+TESTS: Final = ("test", "val", "valid")
+UNLABELLED: Final = "unsup"  # the folder of the IMDB reviews without labels
 
 
 def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
@@ -53,39 +59,72 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def list_classes(
-    root: Path, part: Sequence[str], suffixes: tuple[str, ...], *, least: int = 1
+    root: Path, suffixes: tuple[str, ...], *, is_test: bool, least: int = 1
 ) -> tuple[tuple[str, ...], list[list[Path]]]:
     """Return the sorted classes of a data directory, and the sorted files of each class.
 
-    ``root/part`` contains a folder of files for each class. Hidden entries are ignored.
+    The folder ``root/train``, for the test part ``root/test`` or ``root/val``, contains a folder
+    for each class, whose files may lie in folders of their own. A root with none of them contains
+    the folders of the classes itself. Hidden entries are ignored.
 
     Args:
-        part: possible names of the folder ``part``, of which the first existing folder is read.
         suffixes: the suffixes of files to list, in lower case.
         least: smallest number of files that each class must have.
 
+    Warns:
+        NasWarning: files with other suffixes or without a class are not listed, or there is no
+            folder train.
+
     Raises:
-        DataError: a folder cannot be read; there are fewer than two classes; or a class has fewer
-            than ``least`` files.
+        DataError: a folder cannot be read; there are fewer than two classes, or none in a test
+            part; or a class has fewer than ``least`` files.
     """
-    split = next((root / name for name in part if (root / name).is_dir()), root / part[0])
+    part = next((p for p in (TESTS if is_test else (TRAIN,)) if (root / p).is_dir()), None)
+    is_flat = not is_test and not any((root / name).is_dir() for name in (TRAIN, *TESTS))
+    split = root if is_flat else root / (part or (TESTS[0] if is_test else TRAIN))
     expected = f"expected at least two folders of files such as *{suffixes[0]}, one for each class"
     try:
-        classes = _paths(split, os.DirEntry.is_dir)
-        files = [_paths(c, lambda entry: entry.name.lower().endswith(suffixes)) for c in classes]
+        folders = [Path(entry.path) for entry in _entries(split) if entry.is_dir()]
+        found = {folder: _files(folder) for folder in folders}
     except OSError as error:
         reason = f"cannot be read ({error.strerror})"
         raise DataError(f"{error.filename}: {reason}; {expected}.") from None
-    if len(classes) < 2:
+    classes = [folder for folder in folders if folder.name != UNLABELLED]
+    if len(classes) < 2 - is_test:
         raise DataError(f"{split}: found {plural(len(classes), 'folder')}; {expected}.")
+    files = [[p for p in found[c] if p.name.lower().endswith(suffixes)] for c in classes]
     for folder, own in zip(classes, files, strict=True):
         if len(own) < least:
-            found = f"{plural(len(own), 'file')} *{suffixes[0]}"
-            raise DataError(f"{folder}: found {found}; expected at least {least}.")
+            text = f"{plural(len(own), 'file')} *{suffixes[0]}"
+            raise DataError(f"{folder}: found {text}; expected at least {least}.")
+    if is_flat:
+        text = f"has no folder {TRAIN}; all its {len(classes)} folders are classes to train on"
+        warnings.warn(f"{root}: {text}, without a test part.", NasWarning, stacklevel=2)
+    listed = {path for own in files for path in own}
+    if skipped := [path for own in found.values() for path in own if path not in listed]:
+        text = f"{plural(len(skipped), 'file')} of {len(skipped) + len(listed):,}"
+        text = f"{split}: {text} are not read, such as {skipped[0].relative_to(split)}"
+        warnings.warn(f"{text}; expected {', '.join(suffixes)}.", NasWarning, stacklevel=2)
     return tuple(path.name for path in classes), files
 
 
-def _paths(folder: Path, is_wanted: Callable[[os.DirEntry[str]], bool]) -> list[Path]:
+def check_classes(spec: str, train: Sequence[str], test: Sequence[str]) -> None:
+    """Raise DataError if the test part of a data set has other classes than the training part."""
+    if train != test:
+        names = ", ".join(sorted({*train} ^ {*test})) or "in another order"
+        raise DataError(f"{spec}: the classes of its test part are not those of training: {names}.")
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
-        names = sorted(e.name for e in entries if not e.name.startswith(".") and is_wanted(e))
-    return [folder / name for name in names]
+        shown = (entry for entry in entries if not entry.name.startswith("."))
+        return sorted(shown, key=lambda entry: entry.name)
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files in a folder and in its folders."""
+    files: list[Path] = []
+    for entry in _entries(folder):
+        path = Path(entry.path)
+        files += _files(path) if entry.is_dir() else [path]
+    return files

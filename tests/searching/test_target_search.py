@@ -112,3 +112,5 @@ def test_target_is_of_the_family_of_the_scored_task() -> None:
         target_task("bytes-and-recall", load_task("bytes"))
     with pytest.raises(ConfigError, match="is of the family 'images'; expected one of the run's"):
         target_task("comparison", gated)
+    with pytest.raises(ConfigError, match="'bytes' is the task of the search"):
+        target_task("bytes", load_task("bytes"))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nas.common.errors import DataError
+from nas.common.errors import DataError, NasWarning
 from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Trial
 from nas.genome.mechanisms import mechanism
@@ -79,7 +79,9 @@ def test_image_folder_crops_the_middle_square_and_expands_grey(image_folder, tmp
         (lambda train: shutil.rmtree(train.parent), "No such file or directory"),
         (lambda train: shutil.rmtree(train / "dog"), "found 1 folder; expected at least two"),
         (lambda train: [p.unlink() for p in (train / "dog").iterdir()], "found 0 files *.jpg"),
-        (lambda train: os.truncate(train / "cat" / "0.png", 60), "cannot be read as an image"),
+        (lambda train: [(train / c / "0.png").write_bytes(b"") for c in ("cat", "dog")],
+         "cat/0.png: is empty or has no known format\n"),
+        (lambda train: os.truncate(train / "cat" / "0.png", 60), "1 file of 12 cannot be read as"),
         (lambda train: (train / "cat" / "0.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n" * 9),
          "cannot be read as an image"),
         (lambda train: os.mkfifo(train / "cat" / "pipe.png"), "no regular file"),
@@ -92,6 +94,31 @@ def test_image_folder_reports_missing_and_damaged_files(image_folder, ruin, word
         load_folder(root, train_images=100, validation_images=100)
     assert words in str(error.value)
     assert str(root) in str(error.value)
+
+
+def test_image_folder_reads_folders_of_classes_without_train_and_says_what_is_left_out(
+    image_folder,
+):
+    root = image_folder()
+    flat = (root / "train").rename(root.with_name("flat"))
+    (flat / "cat" / "day").mkdir()
+    (flat / "cat" / "0.png").rename(flat / "cat" / "0.broken")
+    (flat / "cat" / "5.png").rename(flat / "cat" / "day" / "5.png")
+    (flat / "cat" / "5.png").symlink_to(flat / "cat" / "day" / "5.png")
+    with pytest.warns(NasWarning) as warned:
+        data = load_folder(flat, train_images=100, validation_images=100)
+    sentences = " ".join(str(warning.message) for warning in warned)
+    assert "has no folder train; all its 2 folders are classes" in sentences
+    assert "1 file of 13 are not read, such as cat/0.broken" in sentences
+    assert len(data.train["labels"]) + len(data.validation["labels"]) == 12
+
+
+def test_a_class_that_the_test_part_lacks_is_named(image_folder):
+    root = image_folder()
+    shutil.copytree(root / "train" / "cat", root / "test" / "cat")
+    task = load_task("vit-cifar10", data=f"imagefolder:{root}")
+    with pytest.raises(DataError, match="not those of training: dog"):
+        task.load_test()
 
 
 def test_cifar10_without_network_names_the_alternatives(monkeypatch):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from nas.common.errors import DataError
+from nas.common.errors import DataError, NasWarning
 from nas.evaluation.trainer import build_model
 from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
@@ -46,15 +46,21 @@ def test_a_long_text_is_its_first_and_last_words(folder):
     assert rare.max() < FIRST_WORD + 4
 
 
-def test_short_texts_are_padded_and_empty_ones_are_one_rare_word(folder):
-    (folder / "train" / "good" / "0.txt").write_text("")
+def test_short_texts_are_padded_and_blank_and_unlabelled_ones_left_out(folder):
+    (folder / "train" / "good" / "0.txt").write_text(" \n")
+    (folder / "train" / "unsup").mkdir()
+    (folder / "train" / "unsup" / "0.txt").write_text("without a label")
     task = load_task(
         "text-classification", data=f"textfolder:{folder}", overrides=SMALL | {"length": 9}
     )
-    data = task.load()
+    with pytest.warns(NasWarning) as warned:
+        data = task.load()
+    sentences = " ".join(str(warning.message) for warning in warned)
+    assert "1 file of 7 are not read, such as unsup/0.txt" in sentences
+    assert "1 of 6 texts are blank, and left out" in sentences
     rows = np.concatenate([data.train["tokens"], data.validation["tokens"]])
     counts = (rows != PADDING).sum(axis=1)
-    assert sorted(counts.tolist()) == [1, 6, 6, 9, 9, 9]
+    assert sorted(counts.tolist()) == [6, 6, 9, 9, 9]
     assert all((row[:n] != PADDING).all() for row, n in zip(rows, counts, strict=True))
 
 
@@ -96,7 +102,7 @@ def test_synthetic_reviews_agree_with_their_class():
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("other/a/1.txt", "No such file"), ("train/a/1.txt", "at least two folders")],
+    [("other/a/1.txt", "found 1 folder"), ("train/a/1.txt", "at least two folders")],
 )
 def test_unusable_folder_is_an_error(tmp_path, name, words):
     (tmp_path / name).parent.mkdir(parents=True)

@@ -2,7 +2,8 @@
 
 Three data sets are supported. ``cifar10`` is downloaded once by torchvision. ``digits`` are the
 1,797 handwritten digits of scikit-learn. ``imagefolder:PATH`` is a folder of the user, with one
-subfolder for each class: PATH/train/<class>/*.jpg, and optionally PATH/test/ or PATH/val/. A search
+subfolder for each class: PATH/train/<class>/*.jpg, and optionally PATH/test/ or PATH/val/; or
+PATH/<class>/*.jpg. A search
 uses only the training part of a data set, from which training and validation images are drawn.
 
 This is the only module that imports torchvision.
@@ -20,12 +21,13 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from nas.common.errors import DataError
 from nas.common.system import open_regular
+from nas.common.text import plural
 from nas.tasks.base import Data
-from nas.tasks.files import list_classes
+from nas.tasks.files import check_classes, list_classes
 
 DIGITS_TEST_FRACTION: Final = 0.2
 SUFFIXES: Final = (
@@ -74,8 +76,7 @@ def load_images(
     validation: dict[str, NDArray[Any]] = {"images": held_out, "labels": labels[second]}
     if is_tested:
         test_classes, test_labels, read = _source(spec, size, is_test=True)
-        if test_classes != classes:
-            raise DataError(f"{spec}: the classes of its test part are not those of training.")
+        check_classes(spec, classes, test_classes)
         order = np.random.default_rng(0).permutation(len(test_labels))
         validation = {"images": read(order), "labels": test_labels[order]}
     digest = hashlib.blake2b(repr(classes).encode(), digest_size=8)
@@ -105,8 +106,7 @@ def _source(spec: str, size: int, *, is_test: bool = False) -> Source:
 
 
 def _folder(root: Path, size: int, *, is_test: bool) -> Source:
-    part = ("test", "val") if is_test else ("train",)
-    classes, images = list_classes(root, part, SUFFIXES, least=2)
+    classes, images = list_classes(root, SUFFIXES, is_test=is_test, least=2)
     paths = [path for of_class in images for path in of_class]
     labels = np.repeat(np.arange(len(classes)), list(map(len, images))).astype(np.int64)
     return classes, labels, lambda chosen: read_images([paths[i] for i in chosen], size)
@@ -116,23 +116,30 @@ def read_images(paths: Sequence[Path], size: int) -> NDArray[np.uint8]:
     """Return the middle squares of image files, scaled to shape (n, 3, size, size).
 
     Raises:
-        DataError: an image is damaged or cannot be read, or its pixels have more than 8 bits.
+        DataError: images are damaged or cannot be read, or their pixels have more than 8 bits.
     """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return np.stack(list(pool.map(partial(_decode, size=size), paths)))
+        decoded = list(pool.map(partial(_decode, size=size), paths))
+    if damaged := [text for text in decoded if isinstance(text, str)]:
+        raise DataError(
+            f"{plural(len(damaged), 'file')} of {len(paths):,} cannot be read as an image; replace "
+            "them, or rename them to *.broken to leave them out:\n" + "\n".join(damaged)
+        )
+    return np.stack([pixels for pixels in decoded if not isinstance(pixels, str)])
 
 
-def _decode(path: Path, size: int) -> NDArray[np.uint8]:
+def _decode(path: Path, size: int) -> NDArray[np.uint8] | str:
+    """Return the pixels of an image as its orientation in EXIF shows it, or why there are none."""
     try:
         with open_regular(path) as file, Image.open(file, formats=FORMATS) as image:
             if image.mode[0] in "IF":  # Pillow would clip their values
                 raise ValueError(f"its pixels have the mode {image.mode}; expected 8 bits")
             image.draft("RGB", (size, size))  # decodes a large JPEG at a fraction of its size
-            return _to_pixels(image.convert("RGB"), size)
+            return _to_pixels(ImageOps.exif_transpose(image).convert("RGB"), size)
+    except UnidentifiedImageError:
+        return f"{path}: is empty or has no known format"
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(
-            f"{path}: cannot be read as an image ({error}); replace or remove the file."
-        ) from None
+        return f"{path}: {error}"
 
 
 def _to_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:

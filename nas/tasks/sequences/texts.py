@@ -9,6 +9,7 @@ ignore the padding.
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from nas.common.errors import DataError
+from nas.common.errors import NasWarning
+from nas.common.text import plural
 from nas.tasks.base import TASKS, Data, MakeAttention
-from nas.tasks.files import list_classes, read_bytes
+from nas.tasks.files import check_classes, list_classes, read_bytes
 from nas.tasks.sequences.hugging_face import read_classes
 from nas.tasks.sequences.stories import synthetic_reviews
 from nas.tasks.sequences.task import SequenceTask, content_digest
@@ -44,7 +46,8 @@ class TextsTask(SequenceTask):
     Attributes:
         data: ``synthetic`` for reviews that are generated from ``data_seed``; ``textfolder:PATH``;
             or ``hf:NAME`` (see ``hugging_face``). A text folder contains the folders train/ and,
-            optionally, test/ (or val/), each with a folder of .txt files for each class.
+            optionally, test/ (or val/), each with a folder of .txt files for each class. Blank
+            texts are left out.
         words: largest size of the vocabulary, including the tokens of padding and of rare words.
         length: number of words that are read from each text, half of them from either end.
         train_examples, validation_examples: numbers of texts in the two splits, which are drawn
@@ -83,8 +86,7 @@ class TextsTask(SequenceTask):
         eval_texts: Labelled = [texts[i] for i in order[cut:end]]
         if is_tested:
             test_classes, eval_texts = self._part(is_test=True)
-            if test_classes != classes:
-                raise DataError(f"{self.data}: its test part has other classes than its training.")
+            check_classes(self.data, classes, test_classes)
         vocabulary = _vocabulary((_words(text) for text, _ in train_texts), self.words)
         train, validation = (
             _columns(part, vocabulary, self.length) for part in (train_texts, eval_texts)
@@ -96,12 +98,19 @@ class TextsTask(SequenceTask):
     def _part(self, *, is_test: bool) -> tuple[tuple[str, ...], Labelled]:
         """Return the class names, and the texts of one part with their class numbers."""
         kind, _, path = self.data.partition(":")
-        if kind == "textfolder":
-            return _read_folder(Path(path).expanduser(), is_test=is_test)
-        if kind == "hf":
-            return read_classes(self.data, is_test=is_test)
-        count = self.train_examples + self.validation_examples
-        return ("blame", "praise"), synthetic_reviews(2 * self.data_seed + is_test, count)
+        if kind == "synthetic":
+            count = self.train_examples + self.validation_examples
+            return ("blame", "praise"), synthetic_reviews(2 * self.data_seed + is_test, count)
+        classes, texts = (
+            read_classes(self.data, is_test=is_test)
+            if kind == "hf"
+            else _read_folder(Path(path).expanduser(), is_test=is_test)
+        )
+        written = [(text, label) for text, label in texts if text.strip()]
+        if blank := len(texts) - len(written):
+            about = f"{blank:,} of {plural(len(texts), 'text')} are blank, and left out"
+            warnings.warn(f"{self.data}: {about}.", NasWarning, stacklevel=2)
+        return classes, written
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
         from nas.tasks.sequences.model import TextModel
@@ -110,8 +119,7 @@ class TextsTask(SequenceTask):
 
 
 def _read_folder(root: Path, *, is_test: bool) -> tuple[tuple[str, ...], Labelled]:
-    part = ("test", "val", "valid") if is_test else ("train",)
-    classes, files = list_classes(root, part, (".txt",))
+    classes, files = list_classes(root, (".txt",), is_test=is_test)
     texts = [
         (read_bytes(path).decode("utf-8", errors="replace"), label)
         for label, paths in enumerate(files)
@@ -141,14 +149,11 @@ def _columns(
 
 
 def _row(words: Sequence[str], vocabulary: Mapping[str, int], length: int) -> NDArray[np.int32]:
-    """Return the tokens of a text, shortened or padded to shape (length,).
-
-    An empty text becomes one token for a rare word, so that not all tokens are padding.
-    """
+    """Return the tokens of a text, shortened or padded to shape (length,)."""
     if len(words) > length:
         last = length // 2
         words = [*words[: length - last], *words[-last:]]
     row = np.zeros(length, np.int32)
-    tokens = [vocabulary.get(word, RARE) for word in words] or [RARE]
+    tokens = [vocabulary.get(word, RARE) for word in words]
     row[: len(tokens)] = tokens
     return row
