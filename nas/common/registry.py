@@ -215,7 +215,9 @@ def load_plugin(path: str | Path) -> None:
     """
     file = Path(path).absolute()
     name = file.stem
-    if file.suffix != ".py" or not name.isidentifier() or name == "__main__" or not file.is_file():
+    if not file.is_file():
+        raise ConfigError(f"{path}: there is no such file.")
+    if file.suffix != ".py" or not name.isidentifier() or name == "__main__":
         raise ConfigError(
             f"{path}: expected a Python file whose name is a module's, such as my_scores.py."
         )

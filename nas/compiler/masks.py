@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from nas.genome.primitives.tensors import Mask
 
 
 def visible_keys(
-    x: Float[Tensor, "b n d"],
+    x: Tensor,
     attn_mask: Tensor | None,
     key_padding_mask: Tensor | None,
     is_causal: bool,
@@ -32,19 +32,22 @@ def visible_keys(
 
 
 def check_masks(
-    x: Float[Tensor, "b n d"],
+    x: Tensor,
     attn_mask: Tensor | None = None,
     key_padding_mask: Tensor | None = None,
     is_causal: bool = False,
 ) -> None:
-    """Raise ValueError if a mask of a call of an attention module has another type or shape.
+    """Raise ValueError if tokens or a mask of an attention module have another type or shape.
 
     Args:
+        x: the tokens, (b, n, dim).
         attn_mask: bool, (n, n) or (b or 1, 1, n, n), True where attention is allowed. All heads
             share one mask, because the number of heads may differ between mechanisms.
         key_padding_mask: bool, (b, n), True at padding.
         is_causal: whether token i sees tokens 0 to i only.
     """
+    if x.ndim != 3:
+        raise ValueError(f"found tokens of shape {tuple(x.shape)}; expected (batch, tokens, dim)")
     batch, n = x.shape[0], x.shape[1]
     shapes = ((n, n), (1, 1, n, n), (batch, 1, n, n))
     if attn_mask is not None and (attn_mask.dtype != torch.bool or attn_mask.shape not in shapes):

@@ -96,7 +96,7 @@ class Display(Listener):
             shown = cost if title == "cheapest" else objectives[0]
             value, error = member.objectives[shown.name], member.errors.get(shown.name)
             facts.append(f"{title} {quantity(value, shown.unit, error)}")
-        facts += [f"hypervolume {self.view.hypervolume:.4f}", f"{counts.failed} failed"]
+        facts += [f"estimated hypervolume {self.view.hypervolume:.4f}", f"{counts.failed} failed"]
         facts += [f"{counts.stopped} stopped at a gate"] if counts.stopped else []
         return [*facts, f"{counts.repeated} repeated", f"{counts.replayed} replayed"]
 

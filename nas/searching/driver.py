@@ -89,8 +89,8 @@ def run_search(
     limits = relative_limits(space, metrics)
     optimised = [metric.name for metric in metrics if metric.name in limits]
     limited = [name for name in optimised if limits[name] is not None]
-    for name in limited:
-        check_measures(*tasks.scored, name)
+    for metric in limited:
+        check_measures(*tasks.scored, metric)
     evaluator = tasks.make(make_evaluator)
     try:
         _warn_of_idle_workers(config, evaluator.workers)

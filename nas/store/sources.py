@@ -143,7 +143,8 @@ def genome_of_export(path: Path) -> Genome:
         data = None
     if not about or not isinstance(data, dict):
         raise ExportError(
-            f"{path}: holds no genome; expected a file that `nas export` has written."
+            f"{path}: holds no genome; expected a file that `nas export` has written, or "
+            f"{path}:CLASS for a torch module of yours."
         )
     return Genome.from_dict(data, str(path))
 

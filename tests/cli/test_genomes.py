@@ -112,6 +112,7 @@ def test_exported_file_tests_itself_and_is_a_source(nas: Any) -> None:
     result = nas("cost", "other.py")
     assert (result.status, result.out) == (2, "")
     assert "holds no genome" in result.err
+    assert "other.py:CLASS for a torch module of yours" in result.err
 
 
 def test_fast_form_is_longer(nas: Any) -> None:

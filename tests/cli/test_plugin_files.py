@@ -67,6 +67,7 @@ def test_a_file_serves_all_commands_and_the_workers(folder: Path, backend: str) 
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
+        ("absent.py", None, "absent.py: there is no such file."),
         ("json.py", "", "json.py: there is another module 'json', "),
         ("broken.py", "1 / 0", "broken.py: cannot be imported (ZeroDivisionError: division by"),
         (

@@ -106,6 +106,8 @@ def test_masks_of_wrong_type_or_shape_raise_an_error(
     masks: dict[str, Tensor], reference: bool
 ) -> None:
     block = build_attention(MECHANISMS["mha"].genome, 16, 2, reference=reference)
+    with pytest.raises(ValueError, match=r"found tokens of shape \(4, 16\); expected \(batch,"):
+        block(torch.zeros(4, 16))
     with pytest.raises(ValueError, match=r"of shape .*; expected torch\.bool, \("):
         block(torch.randn(2, 4, 16), **masks)
 

@@ -77,6 +77,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Any:
         CONFIG,
         make_evaluator=LocalEvaluator,
         root=tmp_path_factory.mktemp("runs"),
+        name="gates",
         listener=heard,
     )
     return ended, heard
@@ -84,6 +85,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_references_are_trained_without_gates_and_recorded(searched: Any) -> None:
     ended, heard = searched
+    assert ended.run == "gates"
     assert heard.references == [(i, 6) for i in range(1, 7)]
     with open_run(ended.folder) as run:
         trained = run.trainings("reference")
