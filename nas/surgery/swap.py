@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Final, NamedTuple
 
 import torch
@@ -130,12 +131,21 @@ def load_swapped(model: nn.Module, file: str | Path) -> nn.Module:
         file: a file of ``save_swapped``. Loading it runs no code from it.
 
     Raises:
-        NasError: the file was not written by ``save_swapped``, or the model has other attention.
+        NasError: the file cannot be read, was not written by ``save_swapped``, or contains NaN; or
+            the model has other attention.
         RuntimeError: the weights do not fit the model.
     """
-    saved = torch.load(file, map_location="cpu", weights_only=True)
+    try:
+        saved = torch.load(file, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise NasError(f"{file}: cannot be read ({error.strerror}).") from None
+    except (RuntimeError, EOFError, UnpicklingError):  # of other formats
+        saved = None
     if not isinstance(saved, dict) or saved.keys() != {"attention", "state_dict"}:
         raise NasError(f"{file}: expected a file that nas.save_swapped wrote.")
+    for name, tensor in saved["state_dict"].items():
+        if tensor.isnan().any():
+            raise NasError(f"{file}: the tensor {name!r} contains NaN; the model has diverged.")
     for name, document in saved["attention"].items():
         genome = Genome.from_dict(document, f"{file}, {name}")
         swap_attention(model, genome, where=[glob.escape(name)], preserve=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,6 +47,15 @@ def test_a_model_that_is_the_attention_itself_is_saved_too(tmp_path: Path) -> No
 def test_other_models_and_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NasError, match="Linear holds no swapped attention"):
         nas.save_swapped(nn.Linear(3, 3), tmp_path / "model.pt")
-    torch.save(nn.Linear(3, 3).state_dict(), tmp_path / "model.pt")
-    with pytest.raises(NasError, match=r"model\.pt: expected a file that nas\.save_swapped wrote"):
-        nas.load_swapped(nn.MultiheadAttention(12, 4), tmp_path / "model.pt")
+    model = nn.MultiheadAttention(12, 4, batch_first=True)
+    with pytest.raises(NasError, match=r"model\.pt: cannot be read \(No such file"):
+        nas.load_swapped(model, tmp_path / "model.pt")
+    for written in ("no tensors", nn.Linear(3, 3).state_dict()):
+        torch.save(written, tmp_path / "model.pt")
+        with pytest.raises(NasError, match=r"expected a file that nas\.save_swapped wrote"):
+            nas.load_swapped(model, tmp_path / "model.pt")
+    nas.swap_attention(model, "mha")
+    nn.init.constant_(model.out_proj.bias, math.nan)
+    nas.save_swapped(model, tmp_path / "model.pt")
+    with pytest.raises(NasError, match=r"'out_proj\.bias' contains NaN"):
+        nas.load_swapped(nn.MultiheadAttention(12, 4, batch_first=True), tmp_path / "model.pt")
