@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from nas.evaluation.trial import Evaluation
+from nas.genome.naming import digits_needed, find_name
 from nas.report.comparison import Comparison, TrainingRow, compare
-from nas.report.run_view import FRESH, STANDARD, id_length
+from nas.report.run_view import FRESH, STANDARD
 from nas.searching.confirm import ComparedMechanism, ConfirmationPlan, ConfirmationStage
 from nas.store import Run
 from nas.training.user_module import UserModule
@@ -68,6 +69,8 @@ def training_row(
 
 
 def shown_name(plan: ConfirmationPlan, mechanism: ComparedMechanism) -> str:
-    """Return the name of a mechanism, or its shortened digest, which is unique in the plan."""
-    length = id_length([other.digest for other in plan.trained.values()])
-    return mechanism.name or mechanism.digest[:length]
+    """Return the name of a mechanism, which is unique in the plan."""
+    if mechanism.name or isinstance(mechanism.mechanism, UserModule):
+        return mechanism.name
+    length = digits_needed(other.digest for other in plan.trained.values())
+    return find_name(mechanism.mechanism, mechanism.digest, length)

@@ -115,10 +115,14 @@ class History:
         fresh = [(part, t) for part, t in view.confirmations_by_part if t.key == subject.key]
         return [*(("search", training) for training in view.searched(subject)), *fresh]
 
+    def _called(self, digest: str) -> str:
+        found = self.view.by_digest.get(digest)
+        return self.view.short(found) if found else digest[: self.view.id_length]
+
     @property
     def lineage(self) -> Table[Candidate]:
         """A table of the mechanism and its nearest ancestors."""
-        short, first = self.view.id_length, self.view.setup.objectives[0]
+        first = self.view.setup.objectives[0]
         columns: list[Column[Candidate]] = [
             Column("id", "id", self.view.short, is_number=False, style="cyan"),
             Column("gen", "gen", self.view.generation),
@@ -126,7 +130,7 @@ class History:
             Column(
                 "parents",
                 "from",
-                lambda m: " + ".join(parent[:short] for parent in m.proposal.parents),
+                lambda m: " + ".join(map(self._called, m.proposal.parents)),
                 is_number=False,
                 rank=1,
             ),

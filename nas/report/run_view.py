@@ -20,6 +20,7 @@ from nas.common.config import parse_yaml
 from nas.common.objectives import Metric, Objective, as_costs, beyond_limits
 from nas.common.pareto import dominates, scaled_hypervolume
 from nas.evaluation.trial import Incident, Training
+from nas.genome.naming import digits_needed, find_name
 from nas.report.comparison import Cell, Comparison, TrainingRow, compare
 from nas.report.units import duration, limit_text
 from nas.store import Candidate, Counts, Generation, Run, RunSetup, named_members
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 STANDARD: Final = "mha"
 UNIFORM: Final = "uniform"
 CONTROLS: Final = (STANDARD, UNIFORM)
-ID_LENGTH: Final = 8
 # The title of each part of a confirmation, in JSON and above columns.
 FRESH: Final = {"search": "fresh", "long": "long", "test": "test"}
 
@@ -145,8 +145,8 @@ class RunView:
 
     @cached_property
     def id_length(self) -> int:
-        """The number of initial characters that distinguish all digests of the run, at least 8."""
-        return id_length([candidate.digest for candidate in self.mechanisms])
+        """The number of initial characters that distinguish all digests of the run."""
+        return digits_needed(candidate.digest for candidate in self.mechanisms)
 
     @cached_property
     def titles(self) -> dict[str, tuple[str, ...]]:
@@ -261,11 +261,11 @@ class RunView:
         return " = ".join(self.names.get(candidate.key, ()))
 
     def short(self, candidate: Candidate) -> str:
-        """Return the shortened digest of a mechanism, which is unique in the run."""
-        return candidate.digest[: self.id_length]
+        """Return the name of a find (``find_name``), which is unique in the run."""
+        return find_name(candidate.proposal.genome, candidate.digest, self.id_length)
 
     def called(self, candidate: Candidate) -> str:
-        """Return the names of a mechanism, or its short digest if it has none."""
+        """Return the published names of a mechanism, or that of a find."""
         return self.name_of(candidate) or self.short(candidate)
 
     def generation(self, candidate: Candidate) -> int:
@@ -310,14 +310,6 @@ def outside_text(objectives: Sequence[Objective], values: Mapping[str, float]) -
     """Return which limits values exceed, such as "outside: MACs at most 1.20 M"; else ""."""
     limits = ", ".join(map(limit_text, beyond_limits(objectives, values)))
     return f"outside: {limits}" if limits else ""
-
-
-def id_length(digests: Sequence[str]) -> int:
-    """Return the number of initial characters that distinguish all digests, at least 8."""
-    length = ID_LENGTH
-    while len({digest[:length] for digest in digests}) < len({*digests}):
-        length += 1
-    return length
 
 
 def task_and_data(setup: RunSetup) -> str:

@@ -52,14 +52,15 @@ def find_proposal(run: Run, member: str) -> Proposal:
     """Return the proposal of a mechanism.
 
     Args:
-        member: the beginning of a digest, or "best", "knee" or "cheapest" (``named_members``).
+        member: the name of a find, the beginning of a digest, or "best", "knee" or "cheapest"
+            (``named_members``).
 
     Raises:
         RunError: no proposal or several proposals match.
     """
     if member in NAMED_MEMBERS:
         return _find_named(run, member).proposal
-    prefix = member.lower()
+    prefix = member.lower().rpartition("-")[2]  # of the name of a find, or of a digest
     if not prefix or set(prefix) - set("0123456789abcdef"):
         raise RunError(
             f"{run.name}/{member}: {member!r} names no member; expected the beginning of a digest "

@@ -23,6 +23,7 @@ from nas.common.system import read_regular
 from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, mechanism
+from nas.genome.naming import find_name
 from nas.genome.primitives import check_vocabulary
 from nas.store import RUNS, find_proposal, find_run, open_run
 from nas.store.frozen import load_frozen_task
@@ -59,11 +60,11 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The class of a module, a named mechanism, the name of a file, or a short digest."""
+        """The class of a module, a named mechanism, the name of a file, or the name of a find."""
         if isinstance(self.mechanism, UserModule):
             return self.mechanism.class_name
         if self.digest is not None:
-            return self.digest[:8]
+            return find_name(self.mechanism, self.digest)
         return self.text if self.text.partition(":")[0] in MECHANISMS else Path(self.text).stem
 
     def task(self, data: str | None = None) -> Task | None:
