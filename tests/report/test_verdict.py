@@ -163,7 +163,7 @@ def test_example_has_the_numbers_of_readme(example: RunView) -> None:
     said = " ".join(found.sentences)
     assert len(found.sentences) == 4
     assert found.headline == (
-        "No difference between 06ce36bb and standard attention is established with 5 fresh seeds."
+        "No difference between layer_norm-rope-06ce3 and standard attention is established with 5 fresh seeds."
     )
     assert "39.2 ± 0.5 % over 5 fresh seeds, standard attention 36.2 ± 0.4 %" in said
     assert "+3.0 points, 95 % interval +0.8 to +5.3, p = 0.06 after" in said
@@ -200,7 +200,7 @@ def test_nothing_is_compared_over_failed_trainings(example: RunView, which: str)
     view = confirmed(view, {first: [*LEAD, 0.02], second: [*LOSS, -0.02]})
     key = {"best": first, "mha": str(view.standard_key)}[which]
     found = verdict_of(fail(view, key, 3))
-    assert found.headline.startswith("06ce36bb reaches ")
+    assert found.headline.startswith("layer_norm-rope-06ce3 reaches ")
     assert not [f for f in found.figures if f.label.startswith("over mha")]
     assert found.sentences[1].startswith("They are not compared, because a training of one")
     counts = sentence(found, "Of 2 confirmed mechanisms")
@@ -211,7 +211,7 @@ def test_the_best_of_an_unconfirmed_run_is_no_control(example: RunView) -> None:
     mha, best = example.trained[key_of(example, "mha")], example.members[0]
     view = dataclasses.replace(example, confirmations=(), members=(mha, best))
     found = verdict_of(view)
-    assert found.headline == ("06ce36bb has the best estimate so far, and is not yet confirmed.")
+    assert found.headline == ("layer_norm-rope-06ce3 has the best estimate so far, and is not yet confirmed.")
     assert (
         "its accuracy is 40.2 ± 0.6 %, that of standard attention 36.1 ± 0.8 %"
         in (found.sentences[0])
@@ -238,5 +238,5 @@ def test_a_mechanism_within_the_limits_precedes_those_outside(example: RunView) 
     assert view.called(by_macs[0]) in found.headline
     assert "It is not in the front" not in found.sentences[0]
     found = limited(1.0)
-    assert "06ce36bb" in found.headline
+    assert "layer_norm-rope-06ce3" in found.headline
     assert found.sentences[0].endswith("It is not in the front (outside: MACs at most 1).")

@@ -39,12 +39,12 @@ def test_front_selects_and_explains_mechanisms_without_a_request(
     opened, best, cheapest = look(page_file), view.members[0], view.members[-1]
     assert opened.requests == [page_file.as_uri()]
     assert "standard attention is established" in opened.text("h1")
-    assert opened.text("#mechanism h2").startswith(best.digest[:8])
+    assert opened.text("#mechanism h2").startswith(view.called(best))
     assert opened.page.locator(f"{CHART} a.chosen").count() > 0
 
     point(opened, cheapest.digest).hover()
     tip = opened.text("#tip")
-    assert cheapest.digest[:8] in tip
+    assert view.called(cheapest) in tip
     assert " ".join(cheapest.proposal.formula.split()) in " ".join(tip.split())
     values = cheapest.objectives
     for text in (
@@ -60,7 +60,7 @@ def test_front_selects_and_explains_mechanisms_without_a_request(
 
     point(opened, cheapest.digest).click()
     assert opened.fragment == address(view.name, cheapest.digest)
-    assert opened.text("#mechanism h2").startswith(cheapest.digest[:8])
+    assert opened.text("#mechanism h2").startswith(view.called(cheapest))
     again = look(page_file, opened.fragment)
     assert again.text("#mechanism h2") == opened.text("#mechanism h2")
     assert again.page.locator(f"{ROWS}[aria-selected=true] .id").inner_text() == (
@@ -158,7 +158,7 @@ def test_run_without_a_front_and_unknown_addresses(
     opened.page.locator(f"{ROWS} td:nth-child(2)").first.click()
     assert "diverged" in opened.text("#mechanism .trainings")
     other = look(page_file, "#run=lost&id=lost")
-    assert other.text("#mechanism h2").startswith(view.members[0].digest[:8])
+    assert other.text("#mechanism h2").startswith(view.called(view.members[0]))
 
 
 def test_page_can_be_read_without_scripts(
