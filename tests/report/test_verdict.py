@@ -163,7 +163,8 @@ def test_example_has_the_numbers_of_readme(example: RunView) -> None:
     said = " ".join(found.sentences)
     assert len(found.sentences) == 4
     assert found.headline == (
-        "No difference between layer_norm-rope-06ce3 and standard attention is established with 5 fresh seeds."
+        "No difference between layer_norm-rope-06ce3 and standard attention is established with 5 "
+        "fresh seeds."
     )
     assert "39.2 ± 0.5 % over 5 fresh seeds, standard attention 36.2 ± 0.4 %" in said
     assert "+3.0 points, 95 % interval +0.8 to +5.3, p = 0.06 after" in said
@@ -211,7 +212,9 @@ def test_the_best_of_an_unconfirmed_run_is_no_control(example: RunView) -> None:
     mha, best = example.trained[key_of(example, "mha")], example.members[0]
     view = dataclasses.replace(example, confirmations=(), members=(mha, best))
     found = verdict_of(view)
-    assert found.headline == ("layer_norm-rope-06ce3 has the best estimate so far, and is not yet confirmed.")
+    assert found.headline == (
+        "layer_norm-rope-06ce3 has the best estimate so far, and is not yet confirmed."
+    )
     assert (
         "its accuracy is 40.2 ± 0.6 %, that of standard attention 36.1 ± 0.8 %"
         in (found.sentences[0])
