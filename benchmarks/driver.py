@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.rows import Row
 from nas.common.objectives import SearchConfig
-from nas.evaluation.local import LocalEvaluator
+from nas.evaluation.trainer import LocalEvaluator
 from nas.evaluation.trial import Budget, Evaluation, Incident, Report, Trial, log
 from nas.genome import FLAGS, Genome, Ref
 from nas.searching.driver import run_search

@@ -15,7 +15,7 @@ from nas.common.system import multiplies_in_bfloat16, processor_name
 from nas.common.text import last_line, plural
 from nas.evaluation.execution import Execution, Machine, allocate, mps_runs
 from nas.report.units import human
-from nas.searching.checking import check_run
+from nas.searching.front_file import check_run
 from nas.store import RUNS, find_run, this_session
 from nas.tasks.images.data import cache_folder
 

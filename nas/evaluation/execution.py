@@ -223,7 +223,7 @@ def make_evaluator(
         return RayEvaluator(task, data, execution, target=target)
     import torch
 
-    from nas.evaluation.local import LocalEvaluator
+    from nas.evaluation.trainer import LocalEvaluator
     from nas.training.hardware import check_computes, usable_gpus
 
     gpus = 0 if execution.gpus_per_worker == 0 else usable_gpus()

@@ -11,7 +11,8 @@ import platform
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,11 +21,21 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from nas.common.errors import DeviceError
+from nas.common.system import record_interrupts
 from nas.common.text import first_line
 from nas.compiler import ResolvedGenome
 from nas.costs import costs_of
 from nas.evaluation.study import cost_context
-from nas.evaluation.trial import MAX_ERROR_CHARACTERS, Budget, Evaluation, Reason, Status, Trial
+from nas.evaluation.trial import (
+    MAX_ERROR_CHARACTERS,
+    Budget,
+    Evaluation,
+    Incident,
+    Reason,
+    Status,
+    Trial,
+    log,
+)
 from nas.tasks import Data, ModelTask, Task
 from nas.tasks.layers import derive_seed, seeded
 from nas.training import Report
@@ -280,3 +291,59 @@ def _resolved_at(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGen
         resolved = model_task.resolve(trial.mechanism)
     costs_of(resolved, cost_context(model_task), ["elementwise"])
     return resolved
+
+
+class LocalEvaluator:
+    """An `Evaluator` that trains in this process, one candidate after another: `--backend local`.
+
+    A candidate that ends its process ends the search, and a candidate that hangs inside an
+    operation cannot be stopped; `ray_backend` handles both cases. ``target``: see
+    `Trial.is_target`.
+    """
+
+    workers = 1
+
+    def __init__(
+        self,
+        task: Task,
+        data: Data,
+        *,
+        device: str = "cpu",
+        time_limit: float | None = None,
+        train: Train = train_candidate,
+        target: tuple[Task, Data] | None = None,
+    ) -> None:
+        self._task, self._train = (task, data), train
+        self._target = target or self._task
+        self._device, self._time_limit = device, time_limit
+        self._pending: deque[Trial] = deque()
+        self.on_incident: Callable[[Incident], None] = log
+
+    def calibrate(self) -> Mapping[str, Any]:
+        """See `Evaluator`."""
+        return calibrate_for(self._target[0], self._device)
+
+    def submit(self, trials: Sequence[Trial]) -> None:
+        """See `Evaluator`."""
+        self._pending.extend(trials)
+
+    def wait(self) -> list[tuple[Trial, Evaluation]]:
+        """See `Evaluator`: each call trains the next queued trial.
+
+        A KeyboardInterrupt that the candidate's own code raises is a failure of the candidate.
+        """
+        if not self._pending:
+            return []
+        trial = self._pending.popleft()
+        task, data = self._target if trial.is_target else self._task
+        with record_interrupts() as interrupts:
+            evaluation = train_guarded(
+                self._train, trial, task, data, self._device, self._time_limit
+            )
+        if interrupts:  # even if the training swallowed the exception
+            raise KeyboardInterrupt
+        return [(trial, evaluation)]
+
+    def close(self) -> None:
+        """Drop all queued trials."""
+        self._pending.clear()

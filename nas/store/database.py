@@ -3,6 +3,10 @@
 Writing uses a write-ahead log with ``synchronous = FULL``: a statement outside a transaction is on
 the disk when it returns, and readers are never blocked. A writer that closes the database removes
 the log, so that the file can be read in a read-only folder.
+
+The column ``record`` of a table holds a dataclass as JSON (``nas.store.records``,
+``nas.evaluation.trial``), from which the columns that queries use are computed. A new field that
+changes results, or that older records lack, needs a new ``VERSION``; others are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +21,66 @@ from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from nas.common.errors import RunError
-from nas.store import schema
+
+APPLICATION_ID: Final = 0x6E61731A  # "nas" and a control character; marks the file as a run's
+VERSION: Final = 7
+
+TABLES: Final = (
+    """CREATE TABLE run (  -- one row
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    status TEXT NOT NULL CHECK (status IN ('running', 'stopped', 'finished')),
+    note TEXT NOT NULL DEFAULT '',  -- why it ended early
+    started TEXT NOT NULL,
+    finished TEXT,
+    record TEXT NOT NULL            -- RunSetup: all that determines the results
+) STRICT""",
+    """CREATE TABLE sessions (  -- the processes that began or resumed the run
+    id INTEGER PRIMARY KEY,
+    record TEXT NOT NULL            -- PastSession
+) STRICT""",
+    """CREATE TABLE proposals (  -- every genome that was drawn; generation: number / population
+    number INTEGER NOT NULL AS (record ->> 'number') STORED,    -- of the training it is drawn for
+    attempt INTEGER NOT NULL AS (record ->> 'attempt') STORED,  -- counts the draws for the number
+    digest TEXT NOT NULL AS (record ->> 'digest') STORED,       -- of the normal form
+    key TEXT AS (record ->> 'key') STORED,                      -- digest at the task's sizes
+    verdict TEXT NOT NULL AS (record ->> 'verdict') STORED,     -- new, repeated, replayed, rejected
+    recorded TEXT NOT NULL,
+    record TEXT NOT NULL,           -- Proposal
+    UNIQUE (number, attempt)
+) STRICT""",
+    "CREATE INDEX proposals_by_digest ON proposals (digest)",
+    "CREATE UNIQUE INDEX proposals_by_key ON proposals (key) WHERE verdict = 'new'",
+    """CREATE TABLE trainings (  -- every finished training, of the search and of later commands
+    purpose TEXT NOT NULL AS (record ->> 'purpose') STORED,     -- search, target, confirm, ...
+    stage TEXT NOT NULL AS (record ->> 'stage') STORED,         -- of a confirmation
+    task TEXT NOT NULL AS (record ->> 'task') STORED,           -- fingerprint of task and data
+    key TEXT NOT NULL AS (record ->> 'key') STORED,             -- digest at the task's sizes
+    repeat INTEGER NOT NULL AS (record ->> 'repeat') STORED,
+    seed INTEGER NOT NULL AS (record ->> '$.evaluation.seed') STORED,
+    status TEXT NOT NULL AS (record ->> '$.evaluation.status') STORED,  -- ok, stopped, failed
+    reason TEXT AS (record ->> '$.evaluation.reason') STORED,   -- of a failure
+    record TEXT NOT NULL,           -- Training
+    UNIQUE (purpose, key, repeat, stage, task, seed)
+) STRICT""",
+    """CREATE TABLE generations (  -- the state of the run after each generation
+    number INTEGER NOT NULL UNIQUE AS (record ->> 'number') STORED,
+    record TEXT NOT NULL            -- Generation, without its counts
+) STRICT""",
+    """CREATE TABLE estimates (  -- estimates of each mechanism after the last generation
+    key TEXT NOT NULL UNIQUE AS (record ->> 'key') STORED,
+    record TEXT NOT NULL            -- Estimate
+) STRICT""",
+    """CREATE TABLE answers (  -- results of `nas explain` about this run's mechanisms
+    question TEXT PRIMARY KEY,      -- a digest of mechanisms and tasks; asked again, it is replaced
+    recorded TEXT NOT NULL,
+    record TEXT NOT NULL            -- the JSON that the command prints
+) STRICT""",
+    """CREATE TABLE incidents (  -- failures of workers; no result depends on them
+    id INTEGER PRIMARY KEY,
+    recorded TEXT NOT NULL,
+    record TEXT NOT NULL            -- Incident
+) STRICT""",
+)
 
 WAIT_SECONDS: Final = 30.0  # for another process that has locked the file
 # What an error of SQLite means, by its primary result code.
@@ -59,10 +122,10 @@ class Database(AbstractContextManager["Database"]):
         with _opened(path, "rwc") as connection:
             database = cls(path, connection, is_writer=True)
             with database.transaction():
-                for statement in schema.TABLES:
+                for statement in TABLES:
                     database.execute(statement)
-                database.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
-                database.execute(f"PRAGMA user_version = {schema.VERSION}")
+                database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                database.execute(f"PRAGMA user_version = {VERSION}")
         return database
 
     @classmethod
@@ -170,13 +233,13 @@ def _opened(path: Path, mode: Literal["rw", "rwc"] = "rw") -> Iterator[sqlite3.C
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     """Raise RunError unless the file is a run database with the present schema."""
-    if connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         raise RunError(f"{path}: is no run database; expected one that `nas search` wrote.")
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version != schema.VERSION:
-        what = "Update nas" if version > schema.VERSION else "Use the nas that wrote it"
+    if version != VERSION:
+        what = "Update nas" if version > VERSION else "Use the nas that wrote it"
         raise RunError(
-            f"{path}: has schema {version}; this nas reads schema {schema.VERSION} alone. {what} "
+            f"{path}: has schema {version}; this nas reads schema {VERSION} alone. {what} "
             "(its table sessions names the version), or start a new run."
         )
 

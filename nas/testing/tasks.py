@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nas.evaluation.local import LocalEvaluator
+from nas.evaluation.trainer import LocalEvaluator
 from nas.evaluation.trial import Trial, run_trials
 from nas.genome.mechanisms import mechanism
 from nas.tasks import Data, ModelTask, Task, parse_task

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nas.common.errors import RunError
-from nas.evaluation.local import LocalEvaluator
+from nas.evaluation.trainer import LocalEvaluator
 from nas.store import appending, open_run
 from nas.store.appending import RunRecord
 from tests.cli.conftest import LOCAL

@@ -8,8 +8,7 @@ from contextlib import suppress
 import pytest
 
 from nas.common.errors import DeviceError
-from nas.evaluation.local import LocalEvaluator
-from nas.evaluation.trainer import train_candidate, worker_name
+from nas.evaluation.trainer import LocalEvaluator, train_candidate, worker_name
 from nas.evaluation.trial import Budget, run_trials
 
 

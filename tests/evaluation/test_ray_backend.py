@@ -20,9 +20,8 @@ import torch
 
 from nas.common.errors import DeviceError
 from nas.evaluation.execution import Execution
-from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.ray_backend import RayEvaluator
-from nas.evaluation.trainer import Train, budget_of, train_candidate, worker_name
+from nas.evaluation.trainer import LocalEvaluator, Train, budget_of, train_candidate, worker_name
 from nas.evaluation.trial import Evaluation, Trial, run_trials
 from nas.genome.mechanisms import mechanism
 from nas.tasks import Data, Task

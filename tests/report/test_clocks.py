@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nas.report.run_view import session_seconds
-from nas.searching.checking import check_run
+from nas.searching.front_file import check_run
 from nas.store import open_run
 from tests.recorded_run import MakeRun
 

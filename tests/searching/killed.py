@@ -19,8 +19,7 @@ from typing import Any
 
 from conftest import look_up, small_task
 
-from nas.evaluation.local import LocalEvaluator
-from nas.evaluation.trainer import train_candidate
+from nas.evaluation.trainer import LocalEvaluator, train_candidate
 from nas.evaluation.trial import Evaluation, Trial
 from nas.searching.driver import resume_search
 

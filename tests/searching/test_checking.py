@@ -12,8 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from nas.searching.checking import check_run
-from nas.searching.front_file import write_front
+from nas.searching.front_file import check_run, write_front
 from nas.store import open_run, weights_path
 from nas.store.frozen import load_frozen_task
 from nas.training.candidate import attention_weights, build_model

@@ -10,7 +10,7 @@ import pytest
 
 from nas.common.errors import ConfigError
 from nas.common.objectives import SearchConfig
-from nas.evaluation.local import LocalEvaluator
+from nas.evaluation.trainer import LocalEvaluator
 from nas.report.history import history_of, trainings_table
 from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import Listener

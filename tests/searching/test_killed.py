@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from nas.common.objectives import SearchConfig
-from nas.evaluation.local import LocalEvaluator
+from nas.evaluation.trainer import LocalEvaluator
 from nas.searching.driver import run_search
 from nas.store import open_run
 

@@ -8,7 +8,7 @@ import pytest
 
 from nas.common.errors import ConfigError
 from nas.common.objectives import SearchConfig
-from nas.evaluation.local import LocalEvaluator
+from nas.evaluation.trainer import LocalEvaluator
 from nas.searching.driver import resume_search, run_search
 from nas.searching.setup import target_task
 from nas.searching.target_archive import FIRST, SPREAD
