@@ -19,17 +19,17 @@ RUNS_SHOWN: Final = typer.Argument(help="Names or paths of runs; default: latest
 @app.command()
 def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> None:
     """List the recorded searches (runs), the last active one last."""
-    from nas.report.runs import COLUMNS
+    from nas.report.front_columns import RUN_COLUMNS
     from nas.report.table import Table, say, say_table
     from nas.store import list_runs
 
     summaries, problems = list_runs(runs)
     if as_json:
-        rows = Table(COLUMNS, summaries).records()
+        rows = Table(RUN_COLUMNS, summaries).records()
         print_json({"runs": rows, "problems": [str(problem) for problem in problems]})
         return
     if summaries:
-        say_table(output(), Table(COLUMNS, summaries))
+        say_table(output(), Table(RUN_COLUMNS, summaries))
         for stopped in (summary for summary in summaries if summary.status == "stopped"):
             if stopped.note:
                 say(output(), f"{stopped.name} stopped: {stopped.note}")

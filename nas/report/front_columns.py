@@ -1,4 +1,4 @@
-"""The columns of the table of a front, declared once for all outputs.
+"""The columns of the tables of fronts and of the list of runs, declared once for all outputs.
 
 Terminal, page, notebook, CSV, JSON and data frame render these columns (``nas.report.table``).
 """
@@ -14,11 +14,11 @@ from nas.common.objectives import Objective
 from nas.costs import default_costs
 from nas.report.run_view import UNIFORM
 from nas.report.table import Column
-from nas.report.units import header, multiple
+from nas.report.units import header, multiple, quantity
 
 if TYPE_CHECKING:
     from nas.report.run_view import RunView
-    from nas.store import Candidate
+    from nas.store import Candidate, RunSummary
 
 MAX_NAMES: Final = 2
 SURE: Final = 1 - LEVEL  # least probability at which a published mechanism counts as dominated
@@ -175,3 +175,53 @@ def _text(
     key: str, title: str | None, value: Callable[[Candidate], str | None], **options: Any
 ) -> Column[Candidate]:
     return Column(key, title, value, is_number=False, **options)
+
+
+def _field(name: str, title: str | None = None, rank: int = 0) -> Column[RunSummary]:
+    return Column(name, title, lambda run: getattr(run, name), is_number=False, rank=rank)
+
+
+RUN_COLUMNS: Final[list[Column[RunSummary]]] = [
+    Column("run", "run", lambda run: run.name, is_number=False, style="cyan"),
+    _field("status", "status"),
+    _field("space", "space", rank=3),
+    _field("task", "task", rank=4),
+    _field("algorithm", "algorithm", rank=4),
+    _field("seed"),
+    Column(
+        "generations_done",
+        "generations",
+        lambda run: run.generations_done,
+        text=lambda run: f"{run.generations_done}/{run.generations}",
+    ),
+    _field("generations"),
+    Column("evaluated", "evaluated", lambda run: run.counts.evaluated, rank=1),
+    Column("stopped", None, lambda run: run.counts.stopped),
+    Column("failed", "failed", lambda run: run.counts.failed, rank=2),
+    Column("objective", None, lambda run: run.objective.name),
+    Column(
+        "best",
+        "best",
+        lambda run: run.best,
+        text=lambda run: "" if run.best is None else quantity(run.best, run.objective.unit),
+        rank=1,
+    ),
+    Column(
+        "hypervolume",
+        "hypervolume",
+        lambda run: run.hypervolume,
+        text=lambda run: "" if run.hypervolume is None else f"{run.hypervolume:.4f}",
+        rank=1,
+    ),
+    Column("started", None, lambda run: run.started.isoformat()),
+    Column(
+        "active",
+        "last active",
+        lambda run: run.active.isoformat(),
+        text=lambda run: f"{run.active.astimezone():%Y-%m-%d %H:%M}",
+        is_number=False,
+        rank=2,
+    ),
+    Column("folder", None, lambda run: str(run.folder)),
+    _field("note"),
+]
