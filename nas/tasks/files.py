@@ -102,8 +102,8 @@ def list_classes(
         warnings.warn(f"{root}: {text}, without a test part.", NasWarning, stacklevel=2)
     listed = {path for own in files for path in own}
     if skipped := [path for own in found.values() for path in own if path not in listed]:
-        text = f"{plural(len(skipped), 'file')} of {len(skipped) + len(listed):,}"
-        text = f"{split}: {text} are not read, such as {skipped[0].relative_to(split)}"
+        text = f"{len(skipped):,} of {len(skipped) + len(listed):,} files are left out"
+        text = f"{split}: {text}, such as {skipped[0].relative_to(split)}"
         warnings.warn(f"{text}; expected {', '.join(suffixes)}.", NasWarning, stacklevel=2)
     return tuple(path.name for path in classes), files
 
