@@ -109,7 +109,7 @@ def test_image_folder_reads_folders_of_classes_without_train_and_says_what_is_le
         data = load_folder(flat, train_images=100, validation_images=100)
     sentences = " ".join(str(warning.message) for warning in warned)
     assert "has no folder train; all its 2 folders are classes" in sentences
-    assert "1 file of 13 are not read, such as cat/0.broken" in sentences
+    assert "1 of 13 files are left out, such as cat/0.broken" in sentences
     assert len(data.train["labels"]) + len(data.validation["labels"]) == 12
 
 

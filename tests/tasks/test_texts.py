@@ -56,7 +56,7 @@ def test_short_texts_are_padded_and_blank_and_unlabelled_ones_left_out(folder):
     with pytest.warns(NasWarning) as warned:
         data = task.load()
     sentences = " ".join(str(warning.message) for warning in warned)
-    assert "1 file of 7 are not read, such as unsup/0.txt" in sentences
+    assert "1 of 7 files are left out, such as unsup/0.txt" in sentences
     assert "1 of 6 texts are blank, and left out" in sentences
     rows = np.concatenate([data.train["tokens"], data.validation["tokens"]])
     counts = (rows != PADDING).sum(axis=1)
