@@ -96,7 +96,7 @@ def _additive(weights: Weights, extras: Any, query: Tensor, key: Tensor) -> Tens
     """Return scores of Bahdanau et al.: v·tanh(W_1 q + W_2 k)."""
     left = F.linear(query, weights["query_map.weight"]).unsqueeze(3)
     right = F.linear(key, weights["key_map.weight"]).unsqueeze(2)
-    return torch.einsum("bhijm,om->bhij", torch.tanh(left + right), weights["out.weight"])
+    return torch.einsum("bhijm,m->bhij", torch.tanh(left + right), weights["out_weight"])
 
 
 def _neural(weights: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
@@ -110,8 +110,8 @@ def _neural_authors(weights: Weights, extras: Any, query: Tensor, key: Tensor) -
     """Return scores of the authors' network of three layers over [q; k] of each pair."""
     hidden = _pairs(query, key)
     for name in ("first", "second"):
-        hidden = F.relu(F.linear(hidden, weights[f"{name}.weight"], weights[f"{name}.bias"]))
-    return F.linear(hidden, weights["third.weight"], weights["third.bias"]).squeeze(-1)
+        hidden = F.relu(F.linear(hidden, weights[f"{name}_weight"], weights[f"{name}_bias"]))
+    return F.linear(hidden, weights["third_weight"], weights["third_bias"]).squeeze(-1)
 
 
 def _pairs(query: Tensor, key: Tensor) -> Tensor:
