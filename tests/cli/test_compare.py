@@ -76,7 +76,6 @@ def test_evaluate_trains_each_mechanism_under_each_task_once(nas: Any) -> None:
     [
         ("evaluate gqa --tasks recall,bytes --data file:here", "for several tasks"),
         ("evaluate uniform --tasks copying --test", "has no test set"),
-        ("explain mha --task bytes-and-recall", "such as its scored task 'bytes'"),
     ],
 )
 def test_arguments_are_refused_before_anything_is_trained(
