@@ -151,7 +151,7 @@ def check_sizes(dim: int, heads: int) -> None:
     """Raise GenomeError if dim or heads is below one, or if heads does not divide dim."""
     if dim < 1 or heads < 1 or dim % heads:
         raise GenomeError(
-            f"dim {dim} and heads {heads}: expected positive numbers, of which heads divides dim."
+            f"dim {dim} and heads {heads}: both must be positive, and heads must divide dim."
         )
 
 

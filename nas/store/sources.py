@@ -104,7 +104,7 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
         return _member(text, runs)
     known = sorted(MECHANISMS)
     raise GenomeError(
-        f"{text!r} is no mechanism{near(text, known)}, no genome file and no RUN/ID; "
+        f"{text!r} is not a mechanism{near(text, known)}, a genome file or a RUN/ID; "
         f"`nas mechanisms` lists the mechanisms, `nas runs` the runs.{MECHANISMS.complaints()}"
     )
 

@@ -333,7 +333,8 @@ class Classification(ModelTask):
     def metrics(self, data: Data) -> tuple[Metric, ...]:
         chance, targets = 1.0 / self.num_classes(data), self.targets_name
         return (
-            Metric("accuracy", "fraction", "max", chance, 1.0, f"share of {targets} got right"),
+            Metric("accuracy", "fraction", "max", chance, 1.0,
+                   f"share of {targets} classified correctly"),
             Metric("log_loss", "nat", "min", -math.log(chance), 0.0,
                    f"mean negative log-likelihood of {targets}"),
         )  # fmt: skip

@@ -64,7 +64,7 @@ class BytesTask(SequenceTask):
             Metric("bits_per_byte", "bit", "min", bits, 0.0,
                    f"mean negative log2-likelihood of {self.targets_name}"),
             Metric("accuracy", "fraction", "max", share, 1.0,
-                   f"share of {self.targets_name} got right"),
+                   f"share of {self.targets_name} predicted correctly"),
         )  # fmt: skip
 
     def load(self) -> Data:
