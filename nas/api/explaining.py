@@ -21,7 +21,6 @@ from nas.common.objectives import MAX_COUNT
 from nas.costs import costs_of, default_costs
 from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.study import cost_context, study, why_not
-from nas.evaluation.trial import Evaluation
 from nas.explaining import Bounds, plan_explanation
 from nas.genome import Genome
 from nas.report.comparison import TrainingRow
@@ -88,7 +87,7 @@ def explain(
     names = {plan.source: resolved.text}
     for change in plan.changes:
         names.setdefault(change.key, change.words)
-    trained: dict[str, dict[int, Evaluation]] = {key: {} for key in plan.mechanisms}
+    trained: dict[str, list[TrainingRow]] = {key: [] for key in plan.mechanisms}
     with (
         RunRecord([] if resolved.run is None else [resolved.run], record) as recorded,
         closing(make_evaluator(options, model_task, loaded)) as evaluator,
@@ -112,20 +111,20 @@ def explain(
         )
         for done, training in enumerate(trainings, 1):
             recorded.add(training)
-            trained[training.key][training.repeat] = training.evaluation
+            row = TrainingRow(
+                training.name,
+                training.digest,
+                model_task.name,
+                training.repeat,
+                training.evaluation,
+                costs[training.key],
+                metric,
+            )
+            trained[training.key].append(row)
             if on_training is not None:
-                row = TrainingRow(
-                    training.name,
-                    training.digest,
-                    model_task.name,
-                    training.repeat,
-                    training.evaluation,
-                    costs[training.key],
-                    metric,
-                )
                 on_training(row, done, seeds * len(trained))
         explanation = make_explanation(
-            resolved.text, model_task.name, metric, margin, seeds, plan, trained, costs
+            resolved.text, model_task.name, metric, margin, seeds, plan, trained
         )
         question = [explanation.mechanism.id, model_task.fingerprint(), loaded.digest]
         recorded.add_answer(question, explanation.to_dict())

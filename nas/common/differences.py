@@ -19,32 +19,29 @@ from nas.common.objectives import Direction
 
 LEVEL: Final = 0.05
 Side: TypeAlias = Literal["better", "worse", "undecided"]
-Verdict: TypeAlias = Literal["better", "worse", "same", "unresolved"]
 # At most two of the three null hypotheses of a difference can be true together.
-CLAIMS: Final[tuple[Verdict, ...]] = ("same", "worse", "better")
+CLAIMS: Final = ("same", "worse", "better")
 MOST_WRONG: Final = 2
 _NO_SPREAD: Final = 1e-12
 
 
 @dataclass(frozen=True)
-class Finding:
-    """The mean gain of one mechanism over another, and the results of its tests.
+class Difference:
+    """The mean gain of one mechanism over another, and the result of its tests.
 
-    ``error`` is the standard error of the mean, ``low`` and ``high`` bound its confidence interval.
-    Of the claims, "same" means a difference smaller than the margin of ``findings``.
+    ``error`` is the standard error of the mean, ``low`` and ``high`` bound its 95 % confidence
+    interval, ``p`` is the p-value of the test that it is 0, ``p_holm`` the corrected p-value of the
+    verdict: "better", "worse", "undecided", or of ``findings`` "same", that is, smaller than the
+    margin. A single pair has a mean alone, and is undecided.
     """
 
     mean: float
-    error: float
-    low: float
-    high: float
-    p_holm: Mapping[Verdict, float]
-    pairs: int
-
-    @property
-    def verdict(self) -> Verdict:
-        """The first significant claim of "same", "worse" and "better"; "unresolved" if none is."""
-        return next((claim for claim in CLAIMS if self.p_holm[claim] < LEVEL), "unresolved")
+    error: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    p_holm: float | None
+    verdict: str
 
 
 def successful(scores: Mapping[int, float | None]) -> dict[int, float]:
@@ -87,22 +84,24 @@ def difference(gains: Sequence[float]) -> dict[str, float] | None:
 
 def findings(
     rows: Sequence[Sequence[float]], margin: float, direction: Direction
-) -> list[Finding | None]:
-    """Return the finding of each row, the gains of a difference; None for fewer than two gains.
+) -> list[Difference | None]:
+    """Return the difference of each row of gains; None for fewer than two gains.
 
     A difference below ``margin`` is negligible. The probability of any false claim (better, worse,
     or smaller than the margin) is at most 5 %.
     """
     raw = [p for gains in rows for p in _claimed(gains, margin, direction)]
-    flat = holm(raw, most_true=MOST_WRONG * len(rows))
-    results: list[Finding | None] = []
-    for i, gains in enumerate(rows):
-        if len(gains) < 2:
+    corrected = iter(holm(raw, most_true=MOST_WRONG * len(rows)))
+    results: list[Difference | None] = []
+    for gains in rows:
+        claims = {claim: next(corrected) for claim in CLAIMS}
+        if (tested := difference(gains)) is None:
             results.append(None)
             continue
-        mean, error = mean_and_error(gains)
-        p = dict(zip(CLAIMS, flat[i * len(CLAIMS) :], strict=False))
-        results.append(Finding(mean, error or 0.0, *interval(gains), p, len(gains)))
+        verdict = next((claim for claim in CLAIMS if claims[claim] < LEVEL), "undecided")
+        p = claims.get(verdict, min(claims.values()))
+        _, error = mean_and_error(gains)
+        results.append(Difference(error=error, p_holm=p, verdict=verdict, **tested))
     return results
 
 

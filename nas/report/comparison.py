@@ -16,10 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import BeforeValidator
 
 from nas.common.differences import (
-    Side,
+    Difference,
     difference,
     holm,
     mean_and_error,
@@ -80,22 +82,9 @@ class TrainingRow:
         return place | {k: v for k, v in self.evaluation.to_dict().items() if k != "reports"}
 
 
-@dataclass(frozen=True)
-class Difference(Result):
-    """The difference of a mechanism's metric to the reference's.
-
-    ``error`` is the standard error of the mean, ``low`` and ``high`` bound its 95 % confidence
-    interval, ``p`` is the p-value of its own test, ``p_holm`` the corrected one. A single pair has
-    a mean alone, and is undecided.
-    """
-
-    mean: float
-    error: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    p_holm: float | None
-    verdict: Side
+def _by_repeat(values: Mapping[int, Any] | Sequence[Any]) -> Mapping[int, Any]:
+    """Return values by repeat; recorded JSON lists them in the order of the repeats."""
+    return values if isinstance(values, Mapping) else dict(enumerate(values))
 
 
 @dataclass(frozen=True)
@@ -118,7 +107,7 @@ class Cell(Result):
 
     mean: float | None
     error: float | None
-    values: Mapping[int, float | None]
+    values: Annotated[Mapping[int, float | None], BeforeValidator(_by_repeat)]
     failed: Mapping[str, int]
     core_seconds: float | None
     costs: Mapping[str, float]
@@ -287,7 +276,7 @@ def _compare_part(
 ) -> dict[str, Cell]:
     """Return the results of one part by mechanism, with differences to the reference."""
     tuned = {name: _tuned(group, seeds, metric) for name, group in groups.items()}
-    cells = {name: _cell(group, tuned[name]) for name, group in groups.items()}
+    cells = {name: cell_of(group, tuned[name]) for name, group in groups.items()}
     differences: dict[str, Difference] = {}
     for name, cell in cells.items():
         if against not in cells or name == against:
@@ -319,7 +308,8 @@ def _tuned(
     return tune(scores, seeds + CHOOSING_SEEDS, metric.direction)
 
 
-def _cell(group: Sequence[TrainingRow], tuned: TunedScores | None) -> Cell:
+def cell_of(group: Sequence[TrainingRow], tuned: TunedScores | None = None) -> Cell:
+    """Return the results of a mechanism's trainings in a part, without a difference."""
     values: Mapping[int, float | None] = (
         {row.repeat: row.value for row in group if row.learning_rate is None}
         if tuned is None

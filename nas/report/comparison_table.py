@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TypeVar
 
 from rich.console import Console
 
-from nas.common.differences import LEVEL
+from nas.common.differences import LEVEL, Difference
 from nas.common.rates import CHOOSING_SEEDS
 from nas.common.text import plural
 from nas.report.comparison import (
@@ -22,6 +23,8 @@ from nas.report.comparison import (
 )
 from nas.report.table import Column, Table, say, say_table
 from nas.report.units import amount, header, points, points_between, quantity
+
+T = TypeVar("T")
 
 
 def training_line(training: TrainingRow, done: int, total: int) -> str:
@@ -56,12 +59,8 @@ def comparison_columns(result: Comparison) -> Iterator[Column[Row]]:
         title = header(metric.name, metric.unit) if is_alone else part
         yield _column(part, title, partial(_mean, unit=metric.unit))
         if any(cell.difference for (of, _), cell in result.cells.items() if of == part):
-            yield _column(
-                part,
-                f"over {result.against}",
-                partial(_difference, unit=metric.unit),
-                rank=1,
-            )
+            over, lead = f"over {result.against}", partial(_lead, part)
+            yield from difference_columns(over, over, lead, metric.unit, rank=1)
         if result.tuning is not None:
             rate = lambda c: "" if c.learning_rate is None else f"{c.learning_rate:g}"  # noqa: E731
             yield _column(part, "rate", rate, rank=2)
@@ -84,13 +83,32 @@ def _mean(cell: Cell, unit: str) -> str:
     return "" if cell.mean is None else f"{amount(cell.mean, unit, cell.error)} ({cell.seeds})"
 
 
-def _difference(cell: Cell, unit: str) -> str:
-    if (lead := cell.difference) is None:
-        return ""
-    shown = points(lead.mean, None, unit)
-    if lead.low is not None and lead.high is not None:
-        shown = points_between(lead.mean, lead.low, lead.high, unit)
-    return shown + (" ?" if lead.verdict == "undecided" else "  ")
+def _lead(part: str, row: Row) -> Difference | None:
+    return row.parts[part].difference if part in row.parts else None
+
+
+def difference_columns(
+    key: str, title: str, value: Callable[[T], Difference | None], unit: str, rank: int = 0
+) -> Iterator[Column[T]]:
+    """Yield the column of a difference, shown with its interval and a "?" if it is undecided.
+
+    The following columns are its error and the ends of its interval, which are not shown.
+    """
+
+    def number(name: str, row: T) -> float | None:
+        return getattr(value(row), name, None)
+
+    def text(row: T) -> str:
+        if (lead := value(row)) is None:
+            return "-"
+        shown = points(lead.mean, None, unit)
+        if lead.low is not None and lead.high is not None:
+            shown = points_between(lead.mean, lead.low, lead.high, unit)
+        return shown + (" ?" if lead.verdict == "undecided" else "  ")
+
+    yield Column(key, title, partial(number, "mean"), unit, text=text, rank=rank, interval=value)
+    for name in ("error", "low", "high"):
+        yield Column(f"{key}_{name}", None, partial(number, name), unit)
 
 
 def _cost(cell: Cell, name: str) -> str:

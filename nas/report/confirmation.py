@@ -5,7 +5,7 @@ from __future__ import annotations
 from nas.evaluation.trial import Evaluation
 from nas.genome.naming import digits_needed, find_name
 from nas.report.comparison import Comparison, TrainingRow, compare
-from nas.report.run_view import FRESH, STANDARD
+from nas.report.run_view import FRESH, STANDARD, found_in_search
 from nas.searching.confirm import ComparedMechanism, ConfirmationPlan, ConfirmationStage
 from nas.store import Run
 from nas.training.user_module import UserModule
@@ -27,16 +27,11 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> Comparison:
     ]
     standard = next(m for m in plan.trained.values() if m.name == STANDARD)
     reference = plan.against or standard
-    found: dict[str, dict[str, float | None]] = {}
-    for mechanism in plan.trained.values():
-        if mechanism is not plan.against:
-            name, candidate = plan.metric.name, mechanism.candidate
-            found[shown_name(plan, mechanism)] = {
-                "score": candidate.scores.get(name) if candidate else None,
-                "estimate": candidate.objectives.get(name) if candidate else None,
-                "error": candidate.errors.get(name) if candidate else None,
-                "p": candidate.p if candidate else None,
-            }
+    found = {
+        shown_name(plan, mechanism): found_in_search(mechanism.candidate, plan.metric)
+        for mechanism in plan.trained.values()
+        if mechanism is not plan.against
+    }
     return compare(
         trained,
         {FRESH[stage.part]: stage.task.name for stage in plan.stages},

@@ -6,21 +6,20 @@ comparisons are corrected together (``nas.common.differences``).
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
-from nas.common.differences import LEVEL, Finding, findings, mean_and_error, paired, successful
+from nas.common.differences import LEVEL, Difference, findings, paired
 from nas.common.objectives import Metric
 from nas.compiler import formula_of, make_plan
-from nas.evaluation.trial import Evaluation
 from nas.explaining import Explanation
 from nas.genome import Genome
 from nas.genome.canonical import digest
-from nas.report.comparison import why
+from nas.report.comparison import Cell, TrainingRow, cell_of
+from nas.report.comparison_table import difference_columns
 from nas.report.result import Result
 from nas.report.table import Column, Table, say, say_table
 from nas.report.units import FRACTION, amount, header, points, signed
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 # The verdict on an edit after which the mechanism is worse, better or the same.
 OF_EDITS: Final = {"worse": "needed", "better": "harmful", "same": "harmless"}
-# What the JSON object says of the explained mechanism.
-OF_SOURCE: Final = ("id", "formula", "genome", "mean", "error", "values", "failed", "costs")
 TITLES: Final = {"edits": "Edits of {source}", "controls": "Controls, beside {source}"}
 ROWS: Final = {"edits": "edit", "controls": "control"}
 
@@ -40,16 +37,12 @@ ROWS: Final = {"edits": "edit", "controls": "control"}
 class ExplainRow(Result):
     """A trained mechanism of an explanation, compared with the explained one.
 
-    ``mean``, ``error``, ``failed`` and ``costs`` are those of ``nas.report.comparison.Cell``;
-    ``values`` are in the order of the seeds.
-
     Attributes:
         part: "edits", "controls", or "" of the explained mechanism itself.
         words: description of the edit, or name of the mechanism.
-        difference: metric minus that of the explained mechanism, at equal seeds; None if a training
-            failed.
-        verdict: "needed", "harmful" or "harmless" for an edit; "better", "worse" or "same" for a
-            control; "unresolved" if trainings failed or do not decide.
+        genome: the JSON object of the genome.
+        trained: results of its trainings, with the difference to the explained mechanism, whose
+            verdict is "needed", "harmful" or "harmless" for an edit.
         added_costs: costs minus those of the explained mechanism, by name of the cost.
     """
 
@@ -57,15 +50,19 @@ class ExplainRow(Result):
     words: str
     id: str
     formula: str
-    genome: Genome
-    mean: float | None
-    error: float | None
-    values: tuple[float | None, ...]
-    failed: Mapping[str, int]
-    costs: Mapping[str, float]
-    difference: Finding | None = None
-    verdict: str = ""
-    added_costs: Mapping[str, float] = field(default_factory=dict)
+    genome: Mapping[str, Any]
+    trained: Cell
+    added_costs: Mapping[str, float]
+
+    @property
+    def difference(self) -> Difference | None:
+        """The metric minus that of the explained mechanism; None if a training failed."""
+        return self.trained.difference
+
+    @property
+    def verdict(self) -> str:
+        """The verdict of the difference; "undecided" without one."""
+        return self.difference.verdict if self.difference else "undecided"
 
 
 @dataclass(frozen=True)
@@ -89,18 +86,12 @@ class ExplainResult(Result):
     @property
     def is_ok(self) -> bool:
         """Whether at least one training of the explained mechanism succeeded."""
-        return self.mechanism.mean is not None
+        return self.mechanism.trained.mean is not None
 
     @property
     def table(self) -> pandas.DataFrame:
         """One row for each comparison."""
-        return Table(_columns(self), self.edits + self.controls).frame()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object that ``nas explain --json`` prints."""
-        answer = super().to_dict()
-        mechanism = answer.pop("mechanism").items()
-        return answer | {name: value for name, value in mechanism if name in OF_SOURCE}
+        return Table(explanation_columns(self), self.edits + self.controls).frame()
 
 
 def make_explanation(
@@ -110,56 +101,39 @@ def make_explanation(
     margin: float,
     seeds: int,
     plan: Explanation,
-    trained: Mapping[str, Mapping[int, Evaluation]],
-    costs: Mapping[str, Mapping[str, float]],
+    trained: Mapping[str, Sequence[TrainingRow]],
 ) -> ExplainResult:
     """Return the explanation of a mechanism, computed from finished trainings.
 
-    Args:
-        trained: trainings by ``Proposal.key`` of the mechanism, then by repeat.
-        costs: total costs of the attention layers, by key, then by name of the cost.
+    ``trained`` are the trainings by ``Proposal.key`` of the mechanism.
     """
-    scores = {
-        key: {r: e.metrics[metric.name] if e.is_ok else None for r, e in sorted(own.items())}
-        for key, own in trained.items()
+    cells = {
+        key: cell_of(sorted(rows, key=lambda row: row.repeat)) for key, rows in trained.items()
     }
+    explained = cells[plan.source]
 
-    def row(part: str, words: str, key: str, genome: Genome, **compared: Any) -> ExplainRow:
-        values = [*successful(scores[key]).values()]
-        mean, error = mean_and_error(values) if values else (None, None)
-        return ExplainRow(
-            part=part,
-            words=words,
-            id=digest(genome),
-            formula=formula_of(make_plan(genome)),
-            genome=genome,
-            mean=mean,
-            error=error,
-            values=tuple(scores[key].values()),
-            failed=Counter(why(e) for e in trained[key].values() if not e.is_ok),
-            costs=dict(costs[key]),
-            **compared,
-        )
+    def row(
+        part: str, words: str, genome: Genome, cell: Cell, added: Mapping[str, float]
+    ) -> ExplainRow:
+        formula = formula_of(make_plan(genome))
+        return ExplainRow(part, words, digest(genome), formula, genome.to_dict(), cell, added)
 
-    gains = [paired(scores[change.key], scores[plan.source]) for change in plan.changes]
+    gains = [paired(cells[change.key].values, explained.values) for change in plan.changes]
     rows: dict[str, list[ExplainRow]] = {part: [] for part in TITLES}
     found = findings(gains, margin, metric.direction)
     for change, finding in zip(plan.changes, found, strict=True):
-        verdict: str = "unresolved" if finding is None else finding.verdict
-        if change.part == "edits":
-            verdict = OF_EDITS.get(verdict, verdict)
-        before, after = costs[plan.source], costs[change.key]
-        added = {name: cost - before[name] for name, cost in after.items()}
-        compared = {"difference": finding, "verdict": verdict, "added_costs": added}
-        entry = row(change.part, change.words, change.key, change.genome, **compared)
-        rows[change.part].append(entry)
+        if finding is not None and change.part == "edits":
+            finding = replace(finding, verdict=OF_EDITS.get(finding.verdict, finding.verdict))
+        cell = replace(cells[change.key], difference=finding)
+        added = {name: cost - explained.costs[name] for name, cost in cell.costs.items()}
+        rows[change.part].append(row(change.part, change.words, change.genome, cell, added))
     return ExplainResult(
         source=source,
         task=task,
         metric=metric,
         margin=margin,
         seeds=seeds,
-        mechanism=row("", source, plan.source, plan.genome),
+        mechanism=row("", source, plan.genome, explained, {}),
         edits=tuple(rows["edits"]),
         controls=tuple(rows["controls"]),
     )
@@ -167,69 +141,56 @@ def make_explanation(
 
 def explanation_table(console: Console, result: ExplainResult) -> None:
     """Print the explained mechanism and tables of its edits and controls."""
-    metric, source, explained = result.metric, result.source, result.mechanism
+    metric, source, explained = result.metric, result.source, result.mechanism.trained
     mean = "-" if explained.mean is None else amount(explained.mean, metric.unit, explained.error)
-    seeds = f"{len(explained.values)} seeds"
-    say(console, f"{source}   {explained.formula}")
-    say(console, f"{header(metric.name, metric.unit)} {mean} under {result.task}, {seeds}")
+    say(console, f"{source}   {result.mechanism.formula}")
+    name = header(metric.name, metric.unit)
+    say(console, f"{name} {mean} under {result.task}, {result.seeds} seeds")
     for part, title in TITLES.items():
         if rows := getattr(result, part):
             say(console, "", title.format(source=source))
-            say_table(console, Table(_columns(result, ROWS[part]), rows))
-    margin = points(result.margin, None, metric.unit).lstrip("+")
+            say_table(console, Table(explanation_columns(result, ROWS[part]), rows))
+    say(console, "", *explanation_legend(result))
+    for row in (result.mechanism, *result.edits, *result.controls):
+        for reason, count in row.trained.failed.items():
+            say(console, f"{row.words}: {count} of {len(row.trained.values)} failed, {reason}")
+
+
+def explanation_legend(result: ExplainResult) -> tuple[str, str]:
+    """Return the legend of the tables of an explanation."""
+    metric, margin = result.metric, points(result.margin, None, result.metric.unit).lstrip("+")
     what = f"points of {metric.name}" if metric.unit == FRACTION else metric.name
-    say(
-        console,
-        "",
-        f"difference: in {what}, of trainings that share their seed, ± its standard error; low, "
-        "high: its 95 % interval.",
+    return (
+        f"difference: in {what}, of trainings that share their seed, and its 95 % interval.",
         f"needed, harmful: worse, better by the edit; harmless, same: less than {margin} either "
-        f"way. All verdicts: p below {LEVEL} after Holm's correction over all rows.",
+        f"way; undecided is not equal. Verdicts: p below {LEVEL} after Holm's correction over all "
+        "rows.",
     )
-    for row in (explained, *result.edits, *result.controls):
-        for reason, count in row.failed.items():
-            say(console, f"{row.words}: {count} of {len(row.values)} failed, {reason}")
 
 
-def _columns(result: ExplainResult, title: str = "change") -> list[Column[ExplainRow]]:
+def explanation_columns(result: ExplainResult, title: str = "change") -> list[Column[ExplainRow]]:
     """Return the columns of the table of an explanation; ``title`` is that of the descriptions."""
-
-    unit = result.metric.unit
-
-    def found(name: str, title: str | None = None, rank: int = 0) -> Column[ExplainRow]:
-        def value(row: ExplainRow) -> float | None:
-            return getattr(row.difference, name, None)
-
-        def text(row: ExplainRow) -> str:
-            if row.difference is None:
-                return "-"
-            error = row.difference.error if name == "mean" else None
-            return points(getattr(row.difference, name), error, unit)
-
-        key = {"mean": "difference", "error": "difference_error"}.get(name, name)
-        return Column(key, title, value, text=text, rank=rank)
 
     def added(name: str) -> Column[ExplainRow]:
         def cost(row: ExplainRow) -> float:
             return row.added_costs[name]
 
-        return Column(f"added_{name}", header(name), cost, text=lambda r: signed(cost(r)), rank=2)
+        is_shown = any(map(cost, result.edits + result.controls))
+        shown = header(name) if is_shown else None
+        return Column(f"added_{name}", shown, cost, text=lambda r: signed(cost(r)), rank=2)
 
     def of(name: str, title: str | None = None, rank: int = 0) -> Column[ExplainRow]:
         return Column(name, title, lambda row: getattr(row, name), is_number=False, rank=rank)
 
+    unit, costs = result.metric.unit, result.mechanism.trained.costs
     return [
         of("part"),
         of("words", title),
         of("id"),
-        of("mean"),
-        of("error"),
-        found("mean", "difference"),
-        found("error"),
-        found("low", "low", rank=1),
-        found("high", "high", rank=1),
-        Column("pairs", "seeds", lambda row: getattr(row.difference, "pairs", None), rank=2),
+        Column("mean", None, lambda row: row.trained.mean),
+        *difference_columns("difference", "difference", lambda row: row.difference, unit),
+        Column("seeds", None, lambda row: row.trained.seeds),
         of("verdict", "verdict"),
-        *map(added, result.mechanism.costs),
+        *map(added, costs),
         of("formula", "formula", rank=3),
     ]

@@ -195,13 +195,19 @@ class RunView:
         part has several tasks.
         """
         if metric.name not in self._confirmed:
+            costs = {key: candidate.costs for key, candidate in self.trained.items()}
             rows = [
-                TrainingRow(t.key, t.key, title, t.repeat, t.evaluation, {}, metric)
+                TrainingRow(
+                    t.key, t.key, title, t.repeat, t.evaluation, costs.get(t.key, {}), metric
+                )
                 for title, t in self.confirmations_by_part
                 if not t.evaluation.is_ok or metric.name in t.evaluation.metrics
             ]
             tasks = {title: t.task_name for title, t in self.confirmations_by_part}
-            self._confirmed[metric.name] = compare(rows, tasks, self.standard_key, 0)
+            found = {key: found_in_search(each, metric) for key, each in self.trained.items()}
+            self._confirmed[metric.name] = compare(
+                rows, tasks, self.standard_key, 0, found=found, run=self.name
+            )
         return self._confirmed[metric.name]
 
     @cached_property
@@ -304,6 +310,20 @@ class RunView:
             error = math.hypot(*(m.errors.get(name, math.inf) for m in (candidate, other)))
             p *= NormalDist().cdf(lead / error) if error else 1.0
         return p
+
+
+def found_in_search(
+    candidate: Candidate | None, metric: Metric | Objective
+) -> dict[str, float | None]:
+    """Return what a search found of a mechanism, as ``found`` of a row of a comparison."""
+    if candidate is None:
+        return dict.fromkeys(("score", "estimate", "error", "p"))
+    return {
+        "score": candidate.scores.get(metric.name),
+        "estimate": candidate.objectives.get(metric.name),
+        "error": candidate.errors.get(metric.name),
+        "p": candidate.p,
+    }
 
 
 def outside_text(objectives: Sequence[Objective], values: Mapping[str, float]) -> str:

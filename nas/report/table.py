@@ -26,6 +26,8 @@ from nas.report.units import amount
 if TYPE_CHECKING:
     import pandas
 
+    from nas.common.differences import Difference
+
 T = TypeVar("T")
 Value: TypeAlias = str | float | None
 
@@ -51,6 +53,7 @@ class Column(Generic[T]):
         least: width in characters to which the column may be shortened; 0 if it must not be
             shortened.
         style: style of the cells in the syntax of ``rich``.
+        interval: function from a row to a difference that the page draws beside the text.
     """
 
     key: str
@@ -64,6 +67,7 @@ class Column(Generic[T]):
     rank: int = 0
     least: int = 0
     style: str = ""
+    interval: Callable[[T], Difference | None] | None = None
 
     def cell(self, row: T) -> str:
         """Return the displayed value of a row; empty if the value is unknown."""

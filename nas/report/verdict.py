@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, get_args
 
-from nas.common.differences import Side
+from nas.common.differences import Difference, Side
 from nas.common.objectives import Objective, beyond_limits
 from nas.common.text import plural
 from nas.costs import cost_noun
-from nas.report.comparison import Difference
 from nas.report.front import tally
 from nas.report.run_view import FRESH, STANDARD, RunView, outside_text
 from nas.report.units import FRACTION, multiple, points, quantity

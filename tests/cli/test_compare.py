@@ -116,16 +116,17 @@ def test_trainings_of_a_member_are_kept_in_its_run(
     assert first.status == 0, first.err
     answer = json.loads(first.out)
     member = json.loads(nas("front", "a", "--json").out)["members"][0]
-    assert (answer["id"], answer["costs"]["time_ms"]) == (
+    explained = answer["mechanism"]
+    assert (explained["id"], explained["trained"]["costs"]["time_ms"]) == (
         member["id"],
         member["objectives"]["time_ms"],
     )
-    assert (answer["task"], len(answer["values"])) == ("tiny", 2)
+    assert (answer["task"], len(explained["trained"]["values"])) == ("tiny", 2)
     assert answers_of(folder) == [answer]
     assert nas("report", "a", "-o", "a.html").status == 0
     assert "Edits of " in Path("a.html").read_text()
     compared = json.loads(nas(*evaluate).out)  # under the run's task
-    assert (compared["rows"][1]["id"], [*compared["tasks"]]) == (answer["id"], ["tiny"])
+    assert (compared["rows"][1]["id"], [*compared["tasks"]]) == (explained["id"], ["tiny"])
     with open_run(folder) as run:
         trained = run.trainings("explain")
         assert len(run.trainings("evaluate")) == 4
@@ -133,7 +134,7 @@ def test_trainings_of_a_member_are_kept_in_its_run(
     monkeypatch.setattr(appending, "database_file", refuse)
     again = nas(*explain)
     assert again.status == 0
-    assert answer["id"] in again.out
+    assert explained["id"] in again.out
     assert "cannot be kept" in again.err.splitlines()[-1]
     with open_run(folder) as run:
         assert len(run.trainings("explain")) == len(trained)

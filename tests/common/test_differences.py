@@ -53,7 +53,7 @@ def test_verdicts_depend_on_direction_margin_and_number_of_looks():
 def test_no_pairs_and_no_spread_give_no_verdict():
     none, flat = findings([[], [0.1] * 9], 0.5, "max")
     assert none is None
-    assert (flat.verdict, flat.mean) == ("unresolved", pytest.approx(0.1))
+    assert (flat.verdict, flat.mean) == ("undecided", pytest.approx(0.1))
 
 
 def test_wrong_verdicts_are_rare():

@@ -19,6 +19,8 @@ from nas.common.objectives import Metric
 from nas.evaluation.study import cost_context, study
 from nas.evaluation.trial import Budget, Evaluation
 from nas.explaining import Bounds, plan_explanation
+from nas.genome import Genome
+from nas.report.comparison import TrainingRow
 from nas.report.explanation import ExplainResult, make_explanation
 from nas.space.rules import load_policy
 from nas.tasks import Data, load_task
@@ -92,14 +94,14 @@ def plan():
 
 
 def explained(seed: int, failing: str | None = None) -> ExplainResult:
-    trained: Any = defaultdict(dict)
+    trained: Any = defaultdict(list)
     mechanisms = [*plan().mechanisms.items()]
     for training in study(
         mechanisms, TASK, DATA, Known(failing), repeats=SEEDS, seed=seed, purpose="explain"
     ):
-        trained[training.key][training.repeat] = training.evaluation
-    costs = {key: {"macs": 1.0} for key in plan().mechanisms}
-    return make_explanation("planted", "t", ACCURACY, MARGIN, SEEDS, plan(), trained, costs)
+        named = training.name, training.digest, "t", training.repeat, training.evaluation
+        trained[training.key].append(TrainingRow(*named, {"macs": 1.0}, ACCURACY))
+    return make_explanation("planted", "t", ACCURACY, MARGIN, SEEDS, plan(), trained)
 
 
 def test_verdicts_on_planted_parts_are_right_in_20_repetitions():
@@ -111,7 +113,7 @@ def test_verdicts_on_planted_parts_are_right_in_20_repetitions():
         found = verdicts[f"without {ESSENTIAL}"], verdicts[f"without {USELESS}"]
         apart += found == ("needed", "harmless")
         for row in (*result.edits, *result.controls):
-            true = truth(row.genome) - own
+            true = truth(Genome.from_dict(row.genome)) - own
             wrong += {
                 "harmful": true <= 0,
                 "better": true <= 0,
@@ -119,7 +121,7 @@ def test_verdicts_on_planted_parts_are_right_in_20_repetitions():
                 "worse": true >= 0,
                 "harmless": abs(true) >= MARGIN,
                 "same": abs(true) >= MARGIN,
-                "unresolved": False,
+                "undecided": False,
             }[row.verdict]
     assert apart >= 19
     assert wrong <= 1
@@ -128,6 +130,6 @@ def test_verdicts_on_planted_parts_are_right_in_20_repetitions():
 def test_change_with_a_failed_training_gets_no_verdict():
     rows = {row.words: row for row in explained(0, failing="uniform").edits}
     failed = rows["uniform in place of softmax"]
-    assert (failed.difference, failed.verdict) == (None, "unresolved")
-    assert sum(failed.failed.values()) == SEEDS
+    assert (failed.difference, failed.verdict) == (None, "undecided")
+    assert sum(failed.trained.failed.values()) == SEEDS
     assert rows[f"without {ESSENTIAL}"].verdict == "needed"

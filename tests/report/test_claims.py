@@ -33,8 +33,10 @@ def test_page_colours_a_difference_by_its_side(example: RunView, seed: int) -> N
     view = fail(view, failing, 0)
     (table,) = confirmations([view])
     keys = {address(view.name, c.digest): key for key, c in view.trained.items()}
-    leads = {keys[row["address"]]: row["parts"][0] for row in table["rows"]}
-    shown = {key: verdict for key, (verdict, drawn, _) in leads.items() if drawn}
+    shown = {}
+    for (place, _), cells in table["rows"]:
+        leads = [drawn["verdict"] for _, _, drawn in cells if drawn]
+        shown |= dict.fromkeys([keys[place]], leads[0]) if leads else {}
     scores: dict[str, Any] = {key: [0.36 + g for g in own] for key, own in gains.items()}
     scores[failing] = [None]
     scores["mha"] = [0.36] * max(map(len, gains.values()))

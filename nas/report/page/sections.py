@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
+from nas.common.differences import Difference
+from nas.common.errors import RunError
+from nas.common.objectives import Metric, Objective
 from nas.common.text import plural
-from nas.report.explanation import ROWS, TITLES
+from nas.report.comparison_table import comparison_columns, comparison_legend
+from nas.report.explanation import (
+    ROWS,
+    TITLES,
+    ExplainResult,
+    ExplainRow,
+    explanation_columns,
+    explanation_legend,
+)
 from nas.report.front_columns import front_columns
 from nas.report.page.rendering import address
 from nas.report.run_view import FRESH, STANDARD, UNIFORM, RunView
 from nas.report.table import Column, Table
-from nas.report.units import FRACTION, amount, header, minus, multiple, points, quantity, signed
+from nas.report.units import header, minus, points, quantity
 from nas.store import Candidate
 
-if TYPE_CHECKING:
-    Answer = Mapping[str, Any]
+T = TypeVar("T")
 
 # Columns of `nas front` of which the page has its own.
 LEFT_OUT: Final = ("id", "name", "formula")
 WIDTH: Final = 160.0  # of a drawn interval, in pixels
-ORDER: Final = ("needed", "harmful", "harmless", "unresolved")
+ORDER: Final = ("needed", "harmful", "harmless", "undecided")
 
 
 def table(views: Sequence[RunView]) -> dict[str, Any]:
@@ -84,8 +96,9 @@ class IntervalScale:
     high: float
 
     @classmethod
-    def over(cls, values: Iterable[float]) -> IntervalScale:
-        """Return a scale over the values and 0, with a margin at each end."""
+    def over(cls, differences: Iterable[Difference]) -> IntervalScale:
+        """Return a scale over differences, their intervals and 0, with a margin at each end."""
+        values = (end for d in differences for end in (d.mean, d.low, d.high) if end is not None)
         ends = [*values, 0.0]
         room = 0.06 * (max(ends) - min(ends)) or 1.0
         return cls(min(ends) - room, max(ends) + room)
@@ -95,174 +108,126 @@ class IntervalScale:
         share = (value - self.low) / (self.high - self.low)
         return WIDTH * min(1.0, max(0.0, share))
 
-    def interval(self, difference: Mapping[str, Any], unit: str) -> dict[str, Any]:
-        """Return positions of a difference and its 95 % interval, and both as text.
+    def drawn(self, difference: Difference, margin: float) -> dict[str, Any]:
+        """Return positions of a difference, its 95 % interval, and a margin on each side of 0.
 
         The value of "beyond" is -1 or 1 for a difference to the left or right of the drawing.
-        ``difference`` has the keys "mean", "error", "low" and "high".
         """
-        mean, low, high = (difference[name] for name in ("mean", "low", "high"))
-        drawn: dict[str, Any] = {
+        mean, low, high = difference.mean, difference.low, difference.high
+        return {
             "width": WIDTH,
             "zero": self(0.0),
+            "band": (self(-margin), self(margin)),
             "mean": self(mean),
             "beyond": (mean > self.high) - (mean < self.low),
-            "ends": None,
-            "words": "",
+            "ends": None if low is None or high is None else (self(low), self(high)),
+            "verdict": difference.verdict,
         }
-        if low is not None and high is not None:
-            words = " to ".join(minus(points(end, None, unit)) for end in (low, high))
-            drawn |= {"ends": (self(low), self(high)), "words": f"95 % interval {words}"}
-        return drawn | {"text": minus(points(mean, difference["error"], unit))}
+
+
+def judged(
+    table: Table[T], *, is_scaled: Callable[[T], bool] = bool, margin: float = 0.0
+) -> tuple[list[str], list[list[tuple[str, str, dict[str, Any] | None]]]]:
+    """Return the titles of a table, and of each row its cells: kind, text and drawn difference.
+
+    Only differences of rows for which ``is_scaled`` is true set the scale of the drawings.
+    """
+    titles, rows = [], list[list[Any]]([] for _ in table.rows)
+    for column, texts in table.shown:
+        titles.append(column.title or "")
+        of = column.interval or (lambda _: None)
+        scaled = [lead for row in table.rows if is_scaled(row) and (lead := of(row))]
+        scale = IntervalScale.over(scaled or filter(None, map(of, table.rows)))
+        for cells, row, text in zip(rows, table.rows, texts, strict=True):
+            lead, kind = of(row), "number" if column.is_number else column.key
+            drawn = scale.drawn(lead, margin) if lead else None
+            cells.append((kind, minus(text) if column.is_number else text, drawn))
+    return titles, rows
 
 
 def confirmations(views: Sequence[RunView]) -> list[dict[str, Any]]:
-    """Return a table of the confirmed mechanisms of each run that has some.
+    """Return the table of ``nas confirm`` for each run that has confirmed mechanisms, best first.
 
-    A confirmed mechanism was trained again with seeds that the search never used. Its row has, for
-    each part of the confirmation, the difference to standard attention and the mean over fresh
-    seeds, then the mean in the search, the estimate and the costs. The differences of the control
-    ``uniform`` do not set the scale of the drawings.
+    The differences of the control ``uniform`` do not set the scale of the drawings.
     """
     return [
-        _confirmation(view) for view in views if view.metric and view.fresh.get(FRESH["search"])
+        _confirmation(view, view.metric)
+        for view in views
+        if view.metric and view.fresh.get(FRESH["search"])
     ]
 
 
-def _confirmation(view: RunView) -> dict[str, Any]:
-    metric, fresh = view.metric, view.fresh[FRESH["search"]]
-    assert metric is not None
-    unit, name = metric.unit, metric.name
-    keys = [key for key in fresh if key in view.trained]
-    keys.sort(key=lambda key: metric.as_cost(fresh[key].mean or 0.0))
-    others = [key for key in keys if view.called(view.trained[key]) != UNIFORM]
-    scales = {
-        part: IntervalScale.over(
-            end
-            for key in others or keys
-            if key in cells and (lead := cells[key].difference)
-            for end in (lead.mean, lead.low, lead.high)
-            if end is not None
-        )
-        for part, cells in view.fresh.items()
+def _confirmation(view: RunView, metric: Objective) -> dict[str, Any]:
+    fresh, recorded = view.fresh[FRESH["search"]], view.confirmation(metric)
+    rows = [row for row in recorded.rows if row.mechanism in fresh.keys() & view.trained.keys()]
+    rows.sort(key=lambda row: metric.as_cost(fresh[row.mechanism].mean or 0.0))
+    mechanisms = [view.trained[row.mechanism] for row in rows]
+    named = [
+        replace(row, mechanism=view.called(mechanism))
+        for row, mechanism in zip(rows, mechanisms, strict=True)
+    ]
+    result = replace(recorded, rows=tuple(named), against=STANDARD)
+    table = Table([*comparison_columns(result)], named)
+    heads, cells = judged(table, is_scaled=lambda row: row.mechanism != UNIFORM)
+    links = [
+        (address(view.name, m.digest), "named" if m.key in view.names else "") for m in mechanisms
+    ]
+    return {
+        "run": view.name,
+        "heads": heads,
+        "rows": [*zip(links, cells, strict=True)],
+        "legend": [f"Metric: {header(metric.name, metric.unit)}.", *comparison_legend(result)],
     }
-    costs = [o.name for o in view.setup.objectives if not o.is_metric]
-    rows = []
-    for key in keys:
-        mechanism = view.trained[key]
-        shares = view.shares(mechanism)
-        estimate, error = mechanism.objectives.get(name), mechanism.errors.get(name)
-        parts = []
-        for part, cells in view.fresh.items():
-            cell = cells.get(key)
-            lead = cell.difference if cell else None
-            drawn = scales[part].interval(lead.to_dict(), unit) if lead else None
-            mean = _amount(cell.mean, unit, cell.error) if cell else ""
-            parts.append((lead.verdict if lead else "", drawn, mean))
-        rows.append(
-            {
-                "name": view.called(mechanism),
-                "address": address(view.name, mechanism.digest),
-                "kind": "named" if key in view.names else "",
-                "parts": parts,
-                "cells": [
-                    _amount(mechanism.scores.get(name), unit),
-                    _amount(estimate, unit, error),
-                    *(multiple(shares[cost]) if cost in shares else "" for cost in costs),
-                ],
-            }
-        )
-    tasks, what = view.confirmation(metric).tasks, "points" if unit == FRACTION else unit
-    heads = ["mechanism"]
-    for part in view.fresh:
-        heads.append(f"{part} over {STANDARD}, {what}")
-        heads.append(f"{part} ({tasks[part]})" if part in tasks else part)
-    heads += [
-        *("score", "estimate"),
-        *(f"{header(cost).removesuffix(' ms')} × {STANDARD}" for cost in costs),
-    ]
-    return {"run": view.name, "metric": header(name, unit), "heads": heads, "rows": rows}
-
-
-def _amount(value: float | None, unit: str, error: float | None = None) -> str:
-    return "" if value is None else amount(value, unit, error)
 
 
 def explanations(views: Sequence[RunView]) -> list[dict[str, Any]]:
     """Return the data of a section for each recorded explanation of the runs."""
-    return [_explanation(view, answer) for view in views for answer in view.explained]
+    read = TypeAdapter(ExplainResult).validate_python
+    try:
+        return [_explanation(view, read(answer)) for view in views for answer in view.explained]
+    except ValidationError:
+        text = "an explanation that another version of nas recorded; `nas explain` trains it again"
+        raise RunError(f"a run holds {text}.") from None
 
 
-def _explanation(view: RunView, answer: Answer) -> dict[str, Any]:
-    digest, metric = answer["id"], answer["metric"]
-    unit, words = metric["unit"], metric["name"].replace("_", " ")
-    candidate = view.by_digest.get(digest)
-    name = view.called(candidate) if candidate else digest[:8]
+def _explanation(view: RunView, result: ExplainResult) -> dict[str, Any]:
+    metric, explained = result.metric, result.mechanism
+    candidate, mean = view.by_digest.get(explained.id), explained.trained.mean
+    name = view.called(candidate) if candidate else result.source
     reached = "it could not be trained"
-    if answer["mean"] is not None:
-        reached = f"{words} {quantity(answer['mean'], unit, answer['error'])}"
-    rows = [row for part in TITLES for row in answer[part]]
-    ends = [d[end] for row in rows if (d := row["difference"]) for end in ("low", "high")]
-    scale = IntervalScale.over(ends)
-    band = [scale(sign * answer["margin"]) for sign in (-1, 1)]
-    names = rows[0]["added_costs"] if rows else ()
-    costs = [name for name in names if any(row["added_costs"][name] for row in rows)]
+    if mean is not None:
+        value = quantity(mean, metric.unit, explained.trained.error)
+        reached = f"{metric.name.replace('_', ' ')} {value}"
+    edits = sorted(result.edits, key=_lead(metric))
+    rows = [*edits, *result.controls]
+    heads, cells = judged(
+        Table(explanation_columns(result, " or ".join(ROWS.values())), rows), margin=result.margin
+    )
+    parts = {"edits": cells[: len(edits)], "controls": cells[len(edits) :]}
     return {
         "name": name,
-        "address": address(view.name, digest),
-        "about": f"{reached} under {answer['task']}, {plural(len(answer['values']), 'fresh seed')}",
-        "summary": _summary(answer["edits"], unit),
-        "heads": [
-            " or ".join(ROWS.values()),
-            "verdict",
-            "difference",
-            *map(header, costs),
-            "formula",
-        ],
-        "parts": [
-            (title.format(source=name), _explained_part(part, answer, scale, band, costs))
-            for part, title in TITLES.items()
-            if answer[part]
-        ],
-        "what": f"points of {words}" if unit == FRACTION else words,
-        "margin": points(answer["margin"], None, unit).lstrip("+"),
+        "address": address(view.name, explained.id),
+        "about": f"{reached} under {result.task}, {plural(result.seeds, 'fresh seed')}",
+        "summary": _summary(edits, metric.unit),
+        "heads": heads,
+        "parts": [(TITLES[part].format(source=name), own) for part, own in parts.items() if own],
+        "legend": explanation_legend(result),
     }
 
 
-def _summary(edits: Sequence[Answer], unit: str) -> str:
-    """Return a text: the number of edits with each verdict, and the edit with the largest loss."""
-    counts = Counter(row["verdict"] for row in edits)
+def _lead(metric: Metric) -> Callable[[ExplainRow], float]:
+    """Return the key that sorts edits by their loss, the largest first."""
+    sign = 1 if metric.direction == "max" else -1
+    return lambda row: sign * row.difference.mean if row.difference else 0.0
+
+
+def _summary(edits: Sequence[ExplainRow], unit: str) -> str:
+    """Return the number of edits with each verdict, and the edit with the largest loss."""
+    counts = Counter(row.verdict for row in edits)
     verdicts = ", ".join(f"{counts[word]} {word}" for word in ORDER if counts[word])
     summary = f"Of {plural(len(edits), 'part')}: {verdicts}."
-    needed = [row for row in edits if row["verdict"] == "needed"]
-    if not needed:
+    needed = [row for row in edits if row.verdict == "needed"]
+    if not needed or (lead := needed[0].difference) is None:
         return summary
-    most = max(needed, key=lambda row: abs(row["difference"]["mean"]))
-    gain = minus(points(most["difference"]["mean"], most["difference"]["error"], unit))
-    return f"{summary} The largest loss: {most['words']}, {gain}."
-
-
-def _explained_part(
-    part: str, answer: Answer, scale: IntervalScale, band: Sequence[float], costs: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return the rows of a part of an explanation; the edit of largest loss is first."""
-    rows, unit = answer[part], answer["metric"]["unit"]
-    if part == "edits":
-        sign = 1 if answer["metric"]["direction"] == "max" else -1
-        rows = sorted(
-            rows, key=lambda row: sign * row["difference"]["mean"] if row["difference"] else 0.0
-        )
-    lines = []
-    for row in rows:
-        failed = "; ".join(f"{count} failed, {reason}" for reason, count in row["failed"].items())
-        difference = row["difference"]
-        lines.append(
-            {
-                "words": f"{row['words']} ({failed})" if failed else str(row["words"]),
-                "drawn": scale.interval(difference, unit) | {"band": band} if difference else None,
-                "verdict": str(row["verdict"]),
-                "costs": [minus(signed(row["added_costs"][cost])) for cost in costs],
-                "formula": str(row["formula"]),
-            }
-        )
-    return lines
+    gain = minus(points(lead.mean, lead.error, unit))
+    return f"{summary} The largest loss: {needed[0].words}, {gain}."
