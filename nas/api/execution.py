@@ -37,15 +37,19 @@ Raises:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
-from nas.common.errors import ViolationError
+from nas.common.errors import NasWarning, ViolationError
 from nas.compiler import make_plan
 from nas.genome import Genome
+from nas.genome.canonical import digest
+from nas.genome.mechanisms import mechanism
 from nas.space import SearchSpace
 from nas.space.rules import Policy, load_policy, validate
+from nas.store.front import NAMED_MEMBERS
 from nas.store.sources import Source, resolve
 from nas.tasks import ModelTask, Task, load_task, parse_task
 
@@ -96,9 +100,18 @@ def resolve_legal(
     rules = load_policy(policy)
     resolved = [resolve(source, Path(runs)) for source in sources]
     for source in resolved:
+        warn_of_reference(source)
         if isinstance(source.mechanism, Genome):
             check_legal(source, rules)
     return resolved
+
+
+def warn_of_reference(source: Source) -> None:
+    """Warn if a title such as "best" names standard attention, and so nothing that was found."""
+    title = source.text.rpartition("/")[2]
+    if title in NAMED_MEMBERS and source.digest == digest(mechanism("mha").genome):
+        text = f"{source.text} is mha: the {title} member of this run is standard attention itself."
+        warnings.warn(text, NasWarning, stacklevel=2)
 
 
 def check_legal(source: Source, policy: Policy) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from nas.api.execution import warn_of_reference
 from nas.common.arguments import public
 from nas.common.errors import ExportError
 from nas.common.text import plural
@@ -96,6 +97,7 @@ def export(
     if layer is not None and not weights:
         raise ExportError("--layer selects trained weights; expected --weights, too.")
     resolved = resolve(source)
+    warn_of_reference(resolved)
     task = resolved.task()
     model = task.main if task else None
     dim = dim if dim is not None else model.width if model else 64

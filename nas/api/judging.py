@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
+import warnings
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, Unpack
 
@@ -16,16 +18,17 @@ from nas.api.execution import (
     task_for,
 )
 from nas.common.arguments import public
-from nas.common.errors import ConfigError
+from nas.common.errors import ConfigError, NasWarning
 from nas.common.objectives import check_count
 from nas.common.sequential import Claim
+from nas.common.text import plural
 from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.study import resolve_under, why_not
 from nas.evaluation.trial import task_fingerprint, training_seed
 from nas.genome import Genome
 from nas.report.comparison import TrainingRow
 from nas.report.judgement import Judgement, make_judgement
-from nas.store import RUNS
+from nas.store import RUNS, this_session
 from nas.store.appending import RunRecord
 
 PLACES: Final = 50  # mechanisms of a record over which the probability of false claims is bounded
@@ -57,7 +60,8 @@ def judge(
     The probability of a false claim is at most 5 %, for gains of any distribution. With a record,
     this is the probability of any false claim about the first 50 mechanisms that the record
     compares with one reference under one task, so that an edit of a module may be chosen by the
-    results of the earlier ones. An undecided judgement continues from its record.
+    results of the earlier ones. Without a record a file in the folder ``judgements`` of ``runs``
+    stores the trainings of this comparison. The same call continues an undecided judgement.
 
     Examples:
         >>> result = nas.judge("uniform", task="tiny.yaml", pairs=2, backend="local")
@@ -90,14 +94,20 @@ def judge(
         raise ConfigError(f"{judged.text} and {reference.text} are the same mechanism.")
     examples, began, seed = loaded.load(), time.monotonic(), training_seed(0, f"judge {key}", 0)
     metric, rows = loaded.metrics(examples)[0], list[TrainingRow]()
+    place_of_task = task_fingerprint(loaded, examples)
+    file = record or _record_of(Path(runs), key, base_key, place_of_task)
     with (
-        RunRecord([], record) as recorded,
+        RunRecord([], file) as recorded,
         closing(make_evaluator(options, loaded, examples)) as evaluator,
     ):
+        known = recorded.trainings("evaluate")
+        if record is None and known:
+            text = f"continues a judgement of {plural(len(known) // 2, 'pair')}, stored in {file}."
+            warnings.warn(text, NasWarning, stacklevel=2)
         others = {
             training.key: None
-            for training in recorded.trainings("evaluate")
-            if training.task == task_fingerprint(loaded, examples) and training.key != base_key
+            for training in known
+            if training.task == place_of_task and training.key != base_key
         }
         place = [*others, key].index(key) + 1
         if place > PLACES:
@@ -121,3 +131,11 @@ def judge(
             if result.verdict != "undecided" or time.monotonic() - began > 60 * minutes:
                 break
     return result
+
+
+def _record_of(runs: Path, *compared: str) -> Path:
+    """Return the file of a comparison's trainings by the present versions of code, plug-ins too."""
+    content, folder = repr((compared, this_session("nas judge"))), runs / "judgements"
+    with suppress(OSError):  # RunRecord reports that the file cannot be created
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.sqlite"

@@ -42,6 +42,10 @@ class Metric:
     ideal: float
     about: str = ""
 
+    def text(self, value: float) -> str:
+        """Return a value as people read it: a fraction in per cent, others in four digits."""
+        return f"{100 * value:.1f} %" if self.unit == "fraction" else f"{value:.4g}"
+
 
 @dataclass(frozen=True, slots=True)
 class Objective:

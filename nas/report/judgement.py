@@ -188,8 +188,7 @@ def _verdict(result: Judgement) -> str:
     if result.verdict == "undecided":
         return (
             f"{subject}: undecided after {pairs}, which does not mean that it equals "
-            f"{result.against}. With --record, the same command with larger --pairs or --minutes "
-            "continues."
+            f"{result.against}. The same command with larger --pairs or --minutes continues."
         )
     about = ABOUT[result.claim]
     return f"{subject}: {result.verdict} than {result.against} {about}, after {pairs}."

@@ -73,8 +73,9 @@ def _unconfirmed(view: RunView) -> Verdict:
         reached += f", that of {REFERENCE} {value(view.standard)}"
     sentences = (
         f"{reached}, in trainings that the search chose from.",
-        "Nothing is decided: the best score of many is too high, and an estimate rests on a model. "
-        f"`nas confirm {view.label}` trains the best again with fresh seeds.",
+        "Nothing is decided: the best score of many is too high, an estimate rests on a model, and "
+        f"leads shrink in longer trainings. `nas confirm {view.label}` trains the best again with "
+        "fresh seeds, with `--long TASK` also under a longer task.",
         effort(view),
     )
     figure = Figure(value(best), f"{_words(objective)}, {kind}", kind)
@@ -111,6 +112,12 @@ def _confirmed(view: RunView, metric: Objective, finds: list[Candidate]) -> Verd
     ]
     if base is not None and SEARCHED not in known:
         compared.append("They are not compared, because a training of one of them failed.")
+    is_better = [(title, lead.verdict) for title, lead in known.items()] == [(SEARCHED, "better")]
+    if is_better and view.setup.target is None:
+        compared.append(
+            f"That is about the search's task; `nas confirm {view.label} --long TASK` measures the "
+            "difference in longer trainings, in which most leads shrink."
+        )
     figures = [Figure(reached, f"{_words(metric)}, fresh seeds", "fresh")]
     for title, lead in known.items():
         label = f"over {STANDARD}, {'fresh seeds' if title == SEARCHED else title}"

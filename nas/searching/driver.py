@@ -151,13 +151,20 @@ def resume_search(
     if generations is not None:
         check_count("generations", generations)
     with open_run(folder) as run:
-        setup, sessions = run.setup, run.sessions()
-        generations = max(setup.config.generations, generations or 0)
-        complete = _result_if_complete(run, generations, retry_failed)
+        setup, sessions, done = run.setup, run.sessions(), len(run.generations())
+        wanted = max(setup.config.generations, generations or 0)
+        complete = _result_if_complete(run, wanted, retry_failed)
     if complete is not None:
         with open_writer(folder, None) as writer:  # moves the log of a killed process, too
             write_front(writer.run)
         return complete
+    if generations is not None and generations < wanted:
+        warnings.warn(
+            f"found {plural(generations, 'generation')}; {done} of {wanted} are done, and the run "
+            f"goes on to {wanted}. A number above {wanted} extends it.",
+            NasWarning,
+            stacklevel=2,
+        )
     with locked(folder):  # refuse a second process before anything is loaded
         pass
     tasks = _load_tasks(folder, setup, data)
@@ -167,7 +174,7 @@ def resume_search(
         if sessions:
             _warn_of_changes(sessions[-1].session.versions, session.versions)
         with open_writer(folder, session) as writer:
-            writer.raise_generations(generations)
+            writer.raise_generations(wanted)
             return _work(writer, tasks, evaluator, listener or Listener(), retry_failed)
     finally:
         evaluator.close()
@@ -254,7 +261,7 @@ def _result_if_complete(run: Run, generations: int, retry_failed: bool) -> Searc
         return _result(run, "exhausted", f"Run {run.name} is complete. {run.note}")
     message = (
         f"Run {run.name} is complete with {plural(generations, 'generation')}; "
-        f"`nas resume {run_argument(run.folder)} --gens N` with more of them goes on."
+        f"`nas resume {run_argument(run.folder)} --gens N` with N above {generations} goes on."
     )
     return _result(run, "finished", message)
 

@@ -246,10 +246,11 @@ def limit_of(metric: Metric, share: float, trainings: Iterable[Training]) -> flo
     objective = of_metric(metric)
     if not objective.as_cost(uniform - mha) > LEAST * error:
         warnings.warn(
-            f"task {ordered[0].task_name!r}: {metric.name} is {mha:.4g} for standard attention and "
-            f"{uniform:.4g} for `uniform`, the mean of all tokens, less than {LEAST:g} standard "
-            f"errors ({error:.2g}) better. {metric.name} therefore has no limit in this search; "
-            "more data or epochs (in a copy from `nas tasks NAME`) make a difference measurable.",
+            f"task {ordered[0].task_name!r}: {metric.name} is {metric.text(mha)} for standard "
+            f"attention and {metric.text(uniform)} for `uniform`, the mean of all tokens, less "
+            f"than {LEAST:g} standard errors ({metric.text(error)}) better. {metric.name} has no "
+            "limit in this search; more data or epochs (in a copy from `nas tasks NAME`) make a "
+            "difference measurable.",
             NasWarning,
             stacklevel=2,
         )
@@ -257,8 +258,8 @@ def limit_of(metric: Metric, share: float, trainings: Iterable[Training]) -> flo
     limit = mha + (1.0 - share) * (uniform - mha)
     if objective.as_cost(limit) < objective.as_cost(metric.ideal):
         raise SpaceError(
-            f"region: the limit {share:g} of {metric.name} is {limit:.4g}, beyond the best "
-            f"possible value {metric.ideal:g}; expected a smaller share."
+            f"region: the limit {share:g} of {metric.name} is {metric.text(limit)}, beyond the "
+            f"best possible value {metric.text(metric.ideal)}; expected a smaller share."
         )
     return limit
 

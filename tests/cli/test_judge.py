@@ -52,6 +52,19 @@ def test_judgement_stops_at_its_budget_and_continues_from_its_record(nas: Any) -
     assert longer["difference"]["mean"] == pytest.approx(sum(gains) / 3)
 
 
+def test_judgement_without_a_record_continues_too(nas: Any) -> None:
+    first = nas(*UNIFORM, "--pairs", 2, "--json")
+    assert "continues" not in first.err
+    longer = nas(*UNIFORM, "--pairs", 3, "--json")
+    assert "nas: continues a judgement of 2 pairs, stored in runs/judgements/" in longer.err
+    before, after = json.loads(first.out), json.loads(longer.out)
+    assert parts(after)[1]["values"][:2] == parts(before)[1]["values"]
+    assert (after["pairs"], after["places"], after["needed"]) == (3, 1, 40)
+    (file,) = Path("runs/judgements").glob("*.sqlite")
+    with RunRecord([], file) as record:
+        assert len(record.trainings("evaluate")) == 6
+
+
 def test_judgement_stops_when_its_claim_is_decided(nas: Any) -> None:
     answer = json.loads(nas(*UNIFORM, "--pairs", 40, "--json").out)
     mha, uniform = (part["values"] for part in parts(answer))

@@ -144,6 +144,7 @@ def test_every_sentence_is_true_of_drawn_confirmations(example: RunView, seed: i
         )
     assert ("No difference" in found.headline) == (sides[best.key] == "undecided")
     assert "level" not in text
+    assert ("--long TASK` measures" in text) == (sides[best.key] == "leads")
     over = next(f for f in found.figures if f.label == "over mha, fresh seeds")
     assert number(over.value.split()[0]) == pytest.approx(mean, abs=0.051)
     assert (over.kind == "lead") == (sides[best.key] == "leads")
@@ -191,6 +192,7 @@ def test_each_part_is_decided_alone(
     found = verdict_of(view)
     assert headline in found.headline
     assert found.headline.endswith(", 3 seeds).")
+    assert "--long" not in " ".join(found.sentences)
     assert f"correction: {longer} (3 seeds)." in found.sentences[1].partition("Trained longer")[2]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.common.errors import RunError
+from nas.common.errors import NasWarning, RunError
 from nas.common.objectives import SearchConfig
 from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.trial import Incident
@@ -100,7 +100,8 @@ def test_interrupted_search_names_the_command_that_resumes_it_from_its_folder_al
     moved.parent.mkdir()
     ended.folder.rename(moved)
     monkeypatch.chdir(moved.parent)
-    again = resume_search(Path("run"), make_evaluator=tables())
+    with pytest.warns(NasWarning, match="found 2 generations; 1 of 3 are done"):
+        again = resume_search(Path("run"), make_evaluator=tables(), generations=2)
     assert (again.status, again.generations_done) == ("finished", 3)
     kit.root.joinpath("run").symlink_to(moved)
     assert kit.recorded() == kit.recorded("whole")

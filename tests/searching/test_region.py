@@ -83,7 +83,7 @@ def references(name: str, *scores: float) -> list[Training]:
 def test_limit_needs_a_clear_difference_of_the_references() -> None:
     metric = Metric("accuracy", "fraction", "max", 0.1, 1.0)
     same = references("mha", 0.5, 0.6), references("uniform", 0.4, 0.5)
-    with pytest.warns(NasWarning, match=r"accuracy is 0\.55 for standard .* has no limit"):
+    with pytest.warns(NasWarning, match=r"accuracy is 55\.0 % for standard .* has no limit"):
         assert limit_of(metric, 0.5, [*same[0], *same[1]]) is None
     apart = references("mha", 0.8, 0.82), references("uniform", 0.4, 0.42)
     assert limit_of(metric, 0.5, [*apart[0], *apart[1]]) == pytest.approx(0.61)
@@ -91,7 +91,7 @@ def test_limit_needs_a_clear_difference_of_the_references() -> None:
 
 def test_limit_beyond_the_best_value_is_refused() -> None:
     metric = Metric("accuracy", "fraction", "max", 0.1, 1.0)
-    with pytest.raises(SpaceError, match=r"the limit 2 of accuracy is 1.6, beyond the best"):
+    with pytest.raises(SpaceError, match=r"the limit 2 of accuracy is 160.0 %, beyond the best"):
         limit_of(metric, 2.0, [*references("mha", 0.9), *references("uniform", 0.2)])
 
 
