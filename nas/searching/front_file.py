@@ -6,14 +6,14 @@ The file front.json is for people and other programs; nas itself never reads a r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
 
 from nas.common.errors import RunError
 from nas.evaluation.trial import Purpose
 from nas.store import Counts, Run, RunSetup, open_run, weights_path
-from nas.store.files import run_argument, write_file
+from nas.store.files import write_file
 from nas.store.frozen import load_frozen_task
 from nas.store.lock import is_held
 from nas.store.weights import read_weights
@@ -94,7 +94,7 @@ def check_run(folder: Path) -> list[str]:
         with open_run(folder) as run, run.snapshot():
             faults = [*_database_faults(run)]
             if not is_held(folder):
-                faults += _folder_faults(run)
+                faults += _weights_faults(run)
     except RunError as error:
         return [str(error)]
     return faults
@@ -107,26 +107,6 @@ def _database_faults(run: Run) -> Iterator[str]:
     for read in (run.proposals, run.candidates, run.sessions, run.generations, run.incidents):
         read()
     run.answers()
-
-
-def _folder_faults(run: Run) -> Iterator[str]:
-    folder, resume = run.folder, f"`nas resume {run_argument(run.folder)}`"
-    path = folder / FRONT_FILE
-    if run.generations() and not path.is_file():
-        yield f"{path}: is missing; {resume} writes it."
-    elif path.is_file() and not _is_same_front(path, run_answer(run)):
-        yield f"{path}: does not say what the record says; {resume} writes it again."
-    yield from _weights_faults(run)
-
-
-def _is_same_front(path: Path, answer: Mapping[str, Any]) -> bool:
-    # Other entries are not compared, since a run may be renamed or written by another version.
-    try:
-        members = json.loads(path.read_bytes())["members"]
-        written = [(member["id"], member["objectives"]) for member in members]
-    except (OSError, ValueError, LookupError, TypeError):
-        return False
-    return written == [(member["id"], member["objectives"]) for member in answer["members"]]
 
 
 def _weights_faults(run: Run) -> Iterator[str]:

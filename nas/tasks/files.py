@@ -24,10 +24,9 @@ def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
     A path that begins with ~ is not changed, so that it is valid on another machine too.
 
     Args:
-        spec: a kind of data, such as "digits", or a kind, a colon and a path or name.
-        kinds: the possible kinds, each with the form of the text after the colon. "PATH" is a path;
-            "NAME" is a name on the Hugging Face Hub, or a path that begins with . or /; and ""
-            means that the spec is the kind alone.
+        spec: a kind of data, such as "digits", or a kind, a colon and a path.
+        kinds: the possible kinds, each with the form of the text after the colon, "PATH", or ""
+            for a kind alone.
 
     Raises:
         ValueError: the spec has another form.
@@ -37,8 +36,7 @@ def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
         expected = " or ".join(f"{k}:{form}" if form else k for k, form in kinds.items())
         hint = "" if kind in kinds else near(kind, kinds)
         raise ValueError(f"found {spec!r}{hint}; expected {expected}")
-    is_name = kinds[kind] == "NAME" and rest[0] not in "./"
-    if not rest or is_name or rest.startswith("~"):
+    if not rest or rest.startswith("~"):
         return spec
     return f"{kind}:{os.path.abspath(rest)}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3  # noqa: TID251 - to damage a file as no code of ours would
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,10 @@ def test_faults_of_a_run_are_listed(nas: Any, at_runs: Path, tmp_path: Path) -> 
     assert (result.status, result.err) == (0, "")
     assert "run example: no faults" in result.out
     copy = shutil.copytree(at_runs, tmp_path / "example")
-    (copy / "front.json").write_text("{}")
+    with sqlite3.connect(copy / "run.sqlite") as damaged:
+        damaged.execute("INSERT INTO answers VALUES ('question', 'now', '[')")
     result = nas("doctor", copy)
     assert (result.status, result.err) == (1, "")
     assert "run example: broken: " in result.out
-    assert "front.json: does not say what the record says" in result.out
+    assert "holds a record that cannot be read" in result.out
     assert nas("doctor", "none").status == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3  # noqa: TID251 - to damage a file as no code of ours would
 from contextlib import closing
@@ -62,15 +61,6 @@ def test_fault_of_the_database_is_named(folder: Path, statement: str, words: str
     found = " ".join(check_run(folder))
     assert words in found
     assert bool(found) == bool(words)
-
-
-def test_missing_or_stale_front_file_is_named(folder: Path) -> None:
-    (folder / "front.json").write_text(json.dumps({"members": []}))
-    (fault,) = check_run(folder)
-    assert "front.json: does not say what the record says; `nas resume" in fault
-    (folder / "front.json").unlink()
-    (fault,) = check_run(folder)
-    assert "front.json: is missing; `nas resume" in fault
 
 
 def test_missing_weights_and_temporary_folder_are_named(folder: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from nas.common.errors import DataError
 from nas.common.objectives import Metric
 from nas.tasks.base import TASKS, Data, Examples, MakeAttention, Side
 from nas.tasks.files import read_bytes
-from nas.tasks.sequences.hugging_face import read_text
 from nas.tasks.sequences.stories import synthetic_stories
 from nas.tasks.sequences.task import SequenceTask
 
@@ -38,15 +37,14 @@ class BytesTask(SequenceTask):
     """A task that trains a causal transformer to predict the next byte of a text.
 
     Attributes:
-        data: ``synthetic`` for stories that are generated from ``data_seed``; ``file:PATH``; or
-            ``hf:NAME`` (see ``hugging_face``).
+        data: ``synthetic`` for stories that are generated from ``data_seed``, or ``file:PATH``.
         length: number of bytes in a window.
         train_examples: number of windows in an epoch; each epoch draws others.
         is_tied: whether the output layer shares the embedding's weights.
     """
 
     kind: ClassVar[str] = "bytes"
-    data_kinds: ClassVar[Mapping[str, str]] = {"synthetic": "", "file": "PATH", "hf": "NAME"}
+    data_kinds: ClassVar[Mapping[str, str]] = {"synthetic": "", "file": "PATH"}
     is_causal: ClassVar[bool] = True
     targets_name: ClassVar[str] = "held-out bytes"
 
@@ -70,19 +68,11 @@ class BytesTask(SequenceTask):
     def load(self) -> Data:
         text = self._text()
         cut = int(len(text) * TRAIN_FRACTION)
-        return self._split(text[:cut], text[cut:], "last tenth")
-
-    def load_test(self) -> Data:
-        if not self.data.startswith("hf:"):
-            return super().load_test()
-        return self._split(self.load().train["text"], self._text(is_test=True), "test part")
-
-    def _split(self, train: NDArray[Any], held_out: NDArray[Any], part: str) -> Data:
-        """Return data with the text ``train``, and windows of ``held_out``, the ``part``."""
+        train, held_out = text[:cut], text[cut:]
         spare = len(held_out) - self.length - 1
         if spare < 0:
             raise DataError(
-                f"{self.data}: its {part} holds {len(held_out)} bytes; expected "
+                f"{self.data}: its last tenth holds {len(held_out)} bytes; expected "
                 f"at least {self.length + 1}, a window and the byte after it."
             )
         count = min(self.validation_examples, spare + 1)
@@ -93,11 +83,9 @@ class BytesTask(SequenceTask):
         facts = _frequencies(train, rows)
         return Data(self.data, {"text": train}, {"rows": rows}, digest.hexdigest(), facts)
 
-    def _text(self, *, is_test: bool = False) -> NDArray[np.uint8]:
+    def _text(self) -> NDArray[np.uint8]:
         kind, _, path = self.data.partition(":")
-        if kind == "hf":
-            raw = read_text(self.data, is_test=is_test)
-        elif kind == "file":
+        if kind == "file":
             raw = read_bytes(path)
         else:
             raw = synthetic_stories(self.data_seed, SYNTHETIC_BYTES)

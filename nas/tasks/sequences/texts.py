@@ -23,7 +23,6 @@ from nas.common.errors import NasWarning
 from nas.common.text import plural
 from nas.tasks.base import TASKS, Data, MakeAttention
 from nas.tasks.files import check_classes, list_classes, read_bytes
-from nas.tasks.sequences.hugging_face import read_classes
 from nas.tasks.sequences.stories import synthetic_reviews
 from nas.tasks.sequences.task import SequenceTask, content_digest
 
@@ -44,10 +43,9 @@ class TextsTask(SequenceTask):
     """A task that trains a transformer to classify texts.
 
     Attributes:
-        data: ``synthetic`` for reviews that are generated from ``data_seed``; ``textfolder:PATH``;
-            or ``hf:NAME`` (see ``hugging_face``). A text folder contains the folders train/ and,
-            optionally, test/ (or val/), each with a folder of .txt files for each class. Blank
-            texts are left out.
+        data: ``synthetic`` for reviews that are generated from ``data_seed``, or
+            ``textfolder:PATH``, which contains the folders train/ and, optionally, test/ (or val/),
+            each with a folder of .txt files for each class. Blank texts are left out.
         words: largest size of the vocabulary, including the tokens of padding and of rare words.
         length: number of words that are read from each text, half of them from either end.
         train_examples, validation_examples: numbers of texts in the two splits, which are drawn
@@ -56,7 +54,7 @@ class TextsTask(SequenceTask):
 
     kind: ClassVar[str] = "texts"
     is_padded: ClassVar[bool] = True
-    data_kinds: ClassVar[Mapping[str, str]] = {"synthetic": "", "textfolder": "PATH", "hf": "NAME"}
+    data_kinds: ClassVar[Mapping[str, str]] = {"synthetic": "", "textfolder": "PATH"}
     targets_name: ClassVar[str] = "held-out training texts"
 
     data: str = "synthetic"
@@ -101,11 +99,7 @@ class TextsTask(SequenceTask):
         if kind == "synthetic":
             count = self.train_examples + self.validation_examples
             return ("blame", "praise"), synthetic_reviews(2 * self.data_seed + is_test, count)
-        classes, texts = (
-            read_classes(self.data, is_test=is_test)
-            if kind == "hf"
-            else _read_folder(Path(path).expanduser(), is_test=is_test)
-        )
+        classes, texts = _read_folder(Path(path).expanduser(), is_test=is_test)
         written = [(text, label) for text, label in texts if text.strip()]
         if blank := len(texts) - len(written):
             about = f"{blank:,} of {plural(len(texts), 'text')} are blank, and left out"
