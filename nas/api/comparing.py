@@ -8,27 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from nas.api.execution import (
-    DEFAULT_POLICY,
-    DEFAULT_TASK,
-    Executing,
-    resolve_legal,
-    task_for,
-)
+from nas.api.execution import DEFAULT_POLICY, DEFAULT_TASK, Executing, resolve_legal, task_for
 from nas.common.arguments import public
 from nas.common.errors import ConfigError
 from nas.common.objectives import check_count
 from nas.common.rates import BY_VALIDATION, CHOOSING_SEEDS
+from nas.costs import default_costs
 from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.study import cost_context, costs_under, resolve_under, study, why_not
-from nas.evaluation.trial import Evaluator
+from nas.evaluation.trial import Evaluator, Purpose
 from nas.genome import Genome
 from nas.report.comparison import Comparison, TrainingRow, compare
 from nas.store import RUNS
 from nas.store.appending import RunRecord
 from nas.store.sources import Source
 from nas.tasks import Data, Task, load_task
-from nas.training.user_module import UserModule
+from nas.training.user_module import Mechanism, UserModule
 
 
 @public
@@ -78,11 +73,11 @@ def evaluate(
     options = Execution(**execution)
     given = [sources] if isinstance(sources, str | Path | Genome) else [*sources]
     compared = resolve_legal(given if against is None else [against, *given], policy, runs)
-    resolved = {source.text: source for source in compared}
+    named = {source.text: source.mechanism for source in compared}
     loaded = _load_tasks([tasks] if isinstance(tasks, str) else tasks, data, overrides, compared)
     # All data are loaded before the first training, so that missing data are reported at once.
     examples = {n: task.load_test() if test else task.load() for n, task in loaded.items()}
-    absent = _untrainable(resolved, loaded, options.time_limit)
+    absent = untrainable(named, loaded, options.time_limit)
     repeats = seeds + CHOOSING_SEEDS if rates else seeds
     variants = [
         (name, rate, variant)
@@ -90,7 +85,7 @@ def evaluate(
         for rate, variant in (task.at_rates() if rates else {None: task}).items()
     ]
     present = {
-        name: [source for text, source in resolved.items() if name not in absent.get(text, {})]
+        name: [each for each in named.items() if name not in absent.get(each[0], {})]
         for name in loaded
     }
     total = repeats * sum(len(present[name]) for name, _, _ in variants)
@@ -100,13 +95,13 @@ def evaluate(
         for name, rate, task in variants:
             example = examples[name]
             with closing(make_evaluator(options, task, example)) as evaluator:
-                for row in train(
+                for _, row in train(
                     present[name], task, example, evaluator, recorded, range(repeats), seed
                 ):
                     trained.append(replace(row, learning_rate=rate))
                     if on_training is not None:
                         on_training(trained[-1], len(trained), total)
-    order = [*resolved]
+    order = [*named]
     trained.sort(key=lambda row: (order.index(row.mechanism), row.repeat))
     reference = order[0] if len(order) > 1 else None
     return compare(
@@ -140,14 +135,14 @@ def _load_tasks(
     return by_name
 
 
-def _untrainable(
-    sources: Mapping[str, Source], tasks: Mapping[str, Task], time_limit: float | None
+def untrainable(
+    named: Mapping[str, Mechanism], tasks: Mapping[str, Task], time_limit: float | None
 ) -> dict[str, dict[str, str]]:
     """Return why mechanisms cannot be trained, by name, then by task; raise if under none."""
     absent: dict[str, dict[str, str]] = {}
-    for text, source in sources.items():
+    for text, mechanism in named.items():
         for name, task in tasks.items():
-            if reason := why_not(source.mechanism, task, time_limit):
+            if reason := why_not(mechanism, task, time_limit):
                 absent.setdefault(text, {})[name] = reason
         if len(absent.get(text, ())) == len(tasks):
             raise ConfigError(next(iter(absent[text].values())))
@@ -155,37 +150,46 @@ def _untrainable(
 
 
 def train(
-    sources: Sequence[Source],
+    named: Sequence[tuple[str, Mechanism]],
     task: Task,
     data: Data,
     evaluator: Evaluator,
     record: RunRecord,
     repeats: range,
     seed: int,
-) -> Iterator[TrainingRow]:
-    """Train mechanisms as ``study`` does, and yield each recorded training with its costs."""
-    metric, context = task.metrics(data)[0], cost_context(task, {})
-    costs = {s.text: costs_under(resolve_under(task, s.mechanism), context) for s in sources}
-    measured = {source.text for source in sources if isinstance(source.mechanism, UserModule)}
+    purpose: Purpose = "evaluate",
+    calibration: Mapping[str, Any] = {},
+) -> Iterator[tuple[str, TrainingRow]]:
+    """Train named mechanisms as ``study`` does; yield each recorded training after its key.
+
+    Its costs are the default costs; with a ``calibration``, ``time_ms`` is among them.
+    """
+    metric, context = task.metrics(data)[0], cost_context(task, calibration)
+    shown = default_costs(is_calibrated=True) if calibration else None
+    forms = [resolve_under(task, mechanism) for _, mechanism in named]
+    costs = {form.key: costs_under(form, context, shown) for form in forms}
     trainings = study(
-        [(source.text, source.mechanism) for source in sources],
+        named,
         task,
         data,
         evaluator,
         first=repeats.start,
         repeats=repeats.stop,
         seed=seed,
-        known=record.trainings("evaluate"),
+        purpose=purpose,
+        known=record.trainings(purpose),
     )
+    measured = {form.key for form in forms if isinstance(form, UserModule)}
     for training in trainings:
         record.add(training)
-        yield TrainingRow(
+        row = TrainingRow(
             training.name,
             training.digest,
             task.name,
             training.repeat,
             training.evaluation,
-            costs[training.name],
+            costs[training.key],
             metric,
-            training.name in measured,
+            training.key in measured,
         )
+        yield training.key, row

@@ -7,20 +7,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Unpack
 
-import torch
-
-from nas.api.execution import (
-    DEFAULT_POLICY,
-    DEFAULT_TASK,
-    Executing,
-    check_legal,
-)
+from nas.api.comparing import train
+from nas.api.execution import DEFAULT_POLICY, DEFAULT_TASK, Executing, check_legal
 from nas.common.arguments import public
 from nas.common.errors import ConfigError
 from nas.common.objectives import MAX_COUNT
-from nas.costs import costs_of, default_costs
 from nas.evaluation.execution import Execution, make_evaluator
-from nas.evaluation.study import cost_context, study, why_not
+from nas.evaluation.study import cost_context, why_not
 from nas.explaining import Bounds, plan_explanation
 from nas.genome import Genome
 from nas.report.comparison import TrainingRow
@@ -31,7 +24,6 @@ from nas.store.appending import RunRecord
 from nas.store.frozen import from_text, load_frozen_task, load_unchanged
 from nas.store.sources import Source, resolve
 from nas.tasks import Data, ModelTask, load_task
-from nas.training.hardware import hardware_name, usable_gpus
 
 MARGIN: Final = 0.01  # share of the distance from chance to the ideal
 
@@ -92,35 +84,19 @@ def explain(
         RunRecord([] if resolved.run is None else [resolved.run], record) as recorded,
         closing(make_evaluator(options, model_task, loaded)) as evaluator,
     ):
-        is_known = bool(known) and _is_of_here(known, options)
-        context = cost_context(model_task, known if is_known else evaluator.calibrate())
-        shown = default_costs(is_calibrated=True)
-        costs = {
-            key: costs_of(context.resolve(genome), context, shown)
-            for key, genome in plan.mechanisms.items()
-        }
-        trainings = study(
+        rows = train(
             [(names[key], genome) for key, genome in plan.mechanisms.items()],
             model_task,
             loaded,
             evaluator,
-            repeats=seeds,
-            seed=seed,
+            recorded,
+            range(seeds),
+            seed,
             purpose="explain",
-            known=recorded.trainings("explain"),
+            calibration=known or evaluator.calibrate(),
         )
-        for done, training in enumerate(trainings, 1):
-            recorded.add(training)
-            row = TrainingRow(
-                training.name,
-                training.digest,
-                model_task.name,
-                training.repeat,
-                training.evaluation,
-                costs[training.key],
-                metric,
-            )
-            trained[training.key].append(row)
+        for done, (key, row) in enumerate(rows, 1):
+            trained[key].append(row)
             if on_training is not None:
                 on_training(row, done, seeds * len(trained))
         explanation = make_explanation(
@@ -152,13 +128,3 @@ def _read(
         return chosen, chosen.load(), rules, {}
     loaded, chosen = load_unchanged(source.run, setup.task, run_task), run_task.main
     return chosen, loaded if chosen is run_task else chosen.load(), rules, setup.calibration
-
-
-def _is_of_here(calibration: Mapping[str, Any], options: Execution) -> bool:
-    """Return whether unit times were measured on the hardware on which these workers train."""
-    if options.ray_address is not None:  # of unknown hardware
-        return False
-    gpus = 0 if options.gpus_per_worker == 0 else usable_gpus()
-    device = torch.device("cuda" if gpus else "cpu")
-    here = {"hardware": hardware_name(device), "torch": str(torch.__version__)}
-    return here.items() <= calibration.items()

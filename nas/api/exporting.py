@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,7 @@ from nas.common.errors import ExportError
 from nas.common.text import plural
 from nas.exporting import EXPORTS, ExportRequest, export_file, weights_file
 from nas.genome import Genome
+from nas.report.costs import Sizes, sizes_of
 from nas.report.result import Result
 from nas.report.units import quantity
 from nas.store import find_candidate, open_run, weights_path
@@ -100,19 +102,18 @@ def export(
     warn_of_reference(resolved)
     task = resolved.task()
     model = task.main if task else None
-    dim = dim if dim is not None else model.width if model else 64
-    heads = heads if heads is not None else model.heads if model else 4
-    if dim > MAX_DIM:
+    sizes = sizes_of([resolved], dim=dim, heads=heads)
+    if sizes.dim > MAX_DIM:
         raise ExportError(
-            f"dim: found {dim}; expected at most {MAX_DIM}, at which an export is still compared "
-            "with the mechanism. The class in an exported file takes any."
+            f"dim: found {sizes.dim}; expected at most {MAX_DIM}, at which an export is still "
+            "compared with the mechanism. The class in an exported file takes any."
         )
     trained = None
     if weights:
-        layer, trained = _trained(resolved, model, dim, heads, layer)
+        layer, trained = _trained(resolved, model, sizes, layer)
     request = ExportRequest(
-        *(resolved.genome, dim, heads, _origin(resolved)),
-        qkv_bias=bool(model and model.qkv_bias),
+        *(resolved.genome, sizes.dim, sizes.heads, tuple(_origin(resolved))),
+        qkv_bias=sizes.qkv_bias,
         is_fast=fast,
         is_causal=bool(model and model.is_causal) if causal is None else causal,
         weights=trained,
@@ -122,27 +123,27 @@ def export(
     if layer is not None and trained is not None and not export_format.is_graph:
         beside = path.with_suffix(".safetensors")
         write_file(beside, weights_file(resolved.genome, layer, trained))
-    remarks = tuple(f"{remark}." for remark in request.plan.remarks(heads))
-    return ExportResult(path, dim, heads, difference, layer, beside, remarks)
+    remarks = tuple(f"{remark}." for remark in request.plan.remarks(sizes.heads))
+    return ExportResult(path, sizes.dim, sizes.heads, difference, layer, beside, remarks)
 
 
 def _trained(
-    source: Source, model: ModelTask | None, dim: int, heads: int, layer: int | None
+    source: Source, model: ModelTask | None, sizes: Sizes, layer: int | None
 ) -> tuple[int, dict[str, Tensor]]:
-    if model is None or source.run is None or source.digest is None:
+    candidate = None
+    if source.run is not None:
+        with open_run(source.run) as run:
+            candidate = find_candidate(run, source.digest or "")
+    if model is None or source.run is None or candidate is None:
         raise ExportError(
             f"{source.text}: has no trained weights; expected a member of a run, such as "
             "latest/best."
         )
-    if (dim, heads) != (model.width, model.heads):
+    if (sizes.dim, sizes.heads) != (model.width, model.heads):
         raise ExportError(
             f"{source.text}: the weights were trained at dim {model.width} and heads "
-            f"{model.heads}, not {dim} and {heads}; leave dim and heads out."
+            f"{model.heads}, not {sizes.dim} and {sizes.heads}; leave dim and heads out."
         )
-    with open_run(source.run) as run:
-        candidate = find_candidate(run, source.digest)
-    if candidate is None:
-        raise ExportError(f"{source.text}: was not trained, so it has no weights.")
     layers = source.genome.placement.layers(model.depth)
     layer = layers[0] if layer is None else layer
     if layer not in layers:
@@ -154,22 +155,19 @@ def _trained(
     return layer, read_weights(path, source.genome, model)[layer]
 
 
-def _origin(source: Source) -> tuple[str, ...]:
-    lines = [f"Source: {source.text}"]
+def _origin(source: Source) -> Iterator[str]:
+    yield f"Source: {source.text}"
     if source.run is None:
-        return tuple(lines)
+        return
     with open_run(source.run) as run:
         setup, candidate = run.setup, find_candidate(run, source.digest or "")
-        origin = f"space {setup.space.name}, task {setup.front_task.name}, seed {setup.config.seed}"
-        lines.append(f"Run: {run.name} ({origin})")
-        if candidate is None:
-            return tuple(lines)
-        scored = candidate.scored
-        trainings, date = plural(len(scored), "training"), run.started.date()
-    seeds = ", ".join(str(training.evaluation.seed) for training in scored)
-    lines.append(
-        f"  {trainings} (seeds {seeds}) of task {setup.front_task.name}, run started {date}:"
-    )
+        task, date = setup.front_task.name, run.started.date()
+        yield f"Run: {run.name} (space {setup.space.name}, task {task}, seed {setup.config.seed})"
+    if candidate is None:
+        return
+    seeds = ", ".join(str(training.evaluation.seed) for training in candidate.scored)
+    trainings = plural(len(candidate.scored), "training")
+    yield f"  {trainings} (seeds {seeds}) of task {task}, run started {date}:"
     for objective in setup.objectives:
         name, unit = objective.name, objective.unit
         value = quantity(candidate.objectives[name], unit, candidate.errors.get(name))
@@ -180,5 +178,4 @@ def _origin(source: Source) -> tuple[str, ...]:
         else:
             mean = quantity(candidate.scores[name], unit)
             kind = f"estimate from all trainings of the run; measured mean {mean}"
-        lines.append(f"  {name} {value} ({kind})")
-    return tuple(lines)
+        yield f"  {name} {value} ({kind})"

@@ -10,20 +10,15 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, Unpack
 
-from nas.api.comparing import train
-from nas.api.execution import (
-    DEFAULT_POLICY,
-    Executing,
-    resolve_legal,
-    task_for,
-)
+from nas.api.comparing import train, untrainable
+from nas.api.execution import DEFAULT_POLICY, Executing, resolve_legal, task_for
 from nas.common.arguments import public
 from nas.common.errors import ConfigError, NasWarning
 from nas.common.objectives import check_count
 from nas.common.sequential import Claim
 from nas.common.text import plural
 from nas.evaluation.execution import Execution, make_evaluator
-from nas.evaluation.study import resolve_under, why_not
+from nas.evaluation.study import resolve_under
 from nas.evaluation.trial import task_fingerprint, training_seed
 from nas.genome import Genome
 from nas.report.comparison import TrainingRow
@@ -86,9 +81,8 @@ def judge(
     options = Execution(**execution)
     compared = reference, judged = resolve_legal((against, source), policy, runs)
     loaded = task_for((judged, reference), task, data, overrides)
-    for each in compared:
-        if reason := why_not(each.mechanism, loaded, options.time_limit):
-            raise ConfigError(reason)
+    named = [(each.text, each.mechanism) for each in compared]
+    untrainable(dict(named), {loaded.name: loaded}, options.time_limit)
     base_key, key = (resolve_under(loaded, each.mechanism).key for each in compared)
     if key == base_key:
         raise ConfigError(f"{judged.text} and {reference.text} are the same mechanism.")
@@ -119,7 +113,7 @@ def judge(
         step = max(1, evaluator.workers // 2)
         for first in range(0, pairs, step):
             repeats = range(first, min(pairs, first + step))
-            for row in train(compared, loaded, examples, evaluator, recorded, repeats, seed):
+            for _, row in train(named, loaded, examples, evaluator, recorded, repeats, seed):
                 rows.append(row)
                 if row.evaluation.reason == "leak":
                     raise ConfigError(f"{row.mechanism}: {row.evaluation.error}")

@@ -16,7 +16,11 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
+import typer
+
+from nas.cli.console import complain
 from nas.common.errors import NasError, NasWarning
+from nas.common.text import printable
 
 # Modules of commands, in the order of `nas --help`.
 COMMANDS: Final = ("search", "compare", "runs", "genomes", "lists")
@@ -40,8 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
                 stream.reconfigure(errors="replace")
     for module in COMMANDS:
         importlib.import_module(f"nas.cli.{module}")
-    from nas.cli.console import complain
-
     # Schedulers send SIGTERM before they end a job; in a container it is ignored by default.
     before = signal.signal(signal.SIGTERM, _interrupt_once)
     try:
@@ -79,10 +81,7 @@ def _interrupt_once(number: int, frame: Any) -> NoReturn:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    import typer
-
     from nas.cli.app import app
-    from nas.common.text import printable
 
     usage_error: Any = typer.BadParameter.__base__  # typer exports only its subclasses
     try:
@@ -99,7 +98,6 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _warning_printer(default: Any) -> Any:
     """Return a function that prints warnings of nas as sentences, and others by ``default``."""
-    from nas.cli.console import complain
 
     def show(text: Warning | str, category: type[Warning], *place: Any) -> None:
         if issubclass(category, NasWarning):

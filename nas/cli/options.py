@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Sequence
-from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -91,17 +89,12 @@ def _workers(
 
 
 def with_workers(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the parameters of ``_workers`` in place of ``**execution``."""
-
-    @wraps(command)
-    def extended(**options: Any) -> None:
-        command(**options)
-
+    """Declare the parameters of ``_workers`` in place of a command's ``**execution``."""
     *parameters, _ = inspect.signature(command, eval_str=True).parameters.values()
     parameters += inspect.signature(_workers, eval_str=True).parameters.values()
     keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
-    extended.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    return extended
+    command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    return command
 
 
 def arguments(context: typer.Context, *omitted: str) -> dict[str, Any]:
@@ -130,16 +123,13 @@ def names(text: str) -> list[str]:
 
 def lengths(text: str) -> list[int]:
     """Return sequence lengths, sorted, of a text such as "64,256"."""
-    found = sorted({int(word) for word in text.split(",")})
-    if not 1 <= found[0] <= found[-1] <= MOST_TOKENS:
-        raise typer.BadParameter(f"expected whole numbers from 1 to {MOST_TOKENS:,}")
-    return found
+    return sorted({int(word) for word in text.split(",")})
 
 
-def limits(text: str) -> dict[str, float]:
+def limits(text: str) -> dict[str, str]:
     """Return limits by name of a text such as "quality=0.7,time_ms=1.5"; "none" for no limits."""
     parts = [part.partition("=") for part in text.split(",")] if text != "none" else []
-    found = {name.strip(): float(number) for name, _, number in parts}
-    if len(found) < len(parts) or not all(0 <= number < math.inf for number in found.values()):
+    found = {name.strip(): limit for name, _, limit in parts}
+    if len(found) < len(parts) or not all(found.values()):
         raise typer.BadParameter("expected NAME=LIMIT,... with each name once, such as quality=0.7")
     return found

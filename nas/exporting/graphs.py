@@ -21,6 +21,7 @@ from torch.export import Dim, ExportedProgram
 
 from nas.common import install_command
 from nas.common.errors import ExportError
+from nas.common.text import first_line
 from nas.compiler.inlining import file_source
 from nas.exporting.formats import (
     EXPORTS,
@@ -65,10 +66,9 @@ def _traced(request: ExportRequest, *, fuse: bool = True) -> ExportedProgram:
                 strict=False,
             )
     except Exception as error:  # torch raises many types
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        reason = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
         raise ExportError(
-            f"torch.export cannot trace the mechanism ({type(error).__name__}: {reason}); "
-            "expected a .py file."
+            f"torch.export cannot trace the mechanism ({reason}); expected a .py file."
         ) from error
 
 
@@ -105,7 +105,7 @@ def onnx(request: ExportRequest) -> bytes:
             )
     except Exception as error:  # torch raises many types
         operation = re.search(r"op='([\w.]+)'", str(error))
-        name = operation[1] if operation else str(error.__cause__ or error).partition("\n")[0]
+        name = operation[1] if operation else first_line(error.__cause__ or error)
         raise ExportError(
             f"ONNX has no operation for {name}, which the mechanism uses; expected a .pt2 or .py "
             "file."

@@ -13,7 +13,8 @@ import runpy
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from textwrap import dedent
+from typing import Any, Final
 
 import torch
 from safetensors.torch import save
@@ -54,17 +55,20 @@ def attention_of_layer(layer: int, dim: int = {dim}, heads: int = {heads}) -> nn
     return (Attention if has_mechanism else StandardAttention)(dim, heads)
 '''
 
-_SELF_TEST: Final = '''\
-def self_test() -> float:
-    """The largest difference from the outputs recorded when this file was written."""
-    block = {block}.double().eval()
+# Statements of the self-test, by which the recorded outputs are computed, too.
+_OUTPUTS: Final = """\
     with torch.no_grad():
         for number, weight in enumerate(block.parameters()):
             pattern = torch.arange(weight.numel(), dtype=weight.dtype) * 0.7 + number
             weight.copy_({scale} * pattern.cos().view_as(weight))
         x = (torch.arange(2 * 7 * {dim}, dtype=torch.float64) * 0.37).sin()
         out = block(x.view(2, 7, -1)).flatten()[: 2 * {dim} : max(1, {dim} // 4)]
-    expected = [
+"""
+_SELF_TEST: Final = '''\
+def self_test() -> float:
+    """The largest difference from the outputs recorded when this file was written."""
+    block = {block}.double().eval()
+{outputs}    expected = [
 {numbers}
     ]
     return (out - torch.tensor(expected, dtype=torch.float64)).abs().max().item()
@@ -94,7 +98,8 @@ def python_file(request: ExportRequest) -> str:
     scale, expected = _recorded_outputs(request)
     rows = [", ".join(map(repr, expected[i : i + 4])) for i in range(0, len(expected), 4)]
     numbers = "\n".join(f"        {row}," for row in rows)
-    sources.append(_SELF_TEST.format(block=block, dim=dim, scale=scale, numbers=numbers))
+    outputs = _OUTPUTS.format(dim=dim, scale=scale)
+    sources.append(_SELF_TEST.format(block=block, outputs=outputs, numbers=numbers))
     plan = request.plan
     lines = [
         f'"""{formula_of(plan)}',
@@ -167,22 +172,17 @@ def _recorded_outputs(request: ExportRequest) -> tuple[float, list[float]]:
 
     The scale is the largest of 0.3, 0.03 and 0.003 for which the outputs are not large.
     """
-    dim, sizes = request.dim, (request.dim, request.heads)
+    sizes = request.dim, request.heads
     with torch.random.fork_rng(devices=[]):
         blocks = [
             build_attention(genome, *sizes, qkv_bias=request.qkv_bias, reference=True)
             for genome in _genomes(request)
         ]
-    block = nn.Sequential(*blocks).double().eval()
-    x = (torch.arange(2 * 7 * dim, dtype=torch.float64) * 0.37).sin().view(2, 7, dim)
+    scope: dict[str, Any] = {"torch": torch, "block": nn.Sequential(*blocks).double().eval()}
     for scale in (0.3, 0.03, 0.003):
-        with torch.no_grad():
-            for number, weight in enumerate(block.parameters()):
-                pattern = torch.arange(weight.numel(), dtype=weight.dtype) * 0.7 + number
-                weight.copy_(scale * pattern.cos().view_as(weight))
-            out = block(x).flatten()[: 2 * dim : max(1, dim // 4)]
-        if float(out.abs().max()) < _LARGEST:
-            return scale, [float(f"{value:.12g}") for value in out.tolist()]
+        exec(dedent(_OUTPUTS.format(dim=request.dim, scale=scale)), scope)  # noqa: S102 - our own
+        if float(scope["out"].abs().max()) < _LARGEST:
+            return scale, [float(f"{value:.12g}") for value in scope["out"].tolist()]
     raise ExportError("the mechanism's outputs are too large for a self-test, with any weights.")
 
 

@@ -55,7 +55,7 @@ def build_model(
             user_class = load_class(mechanism)
 
         def user_attention(_: int) -> nn.Module:
-            return UserAttention(mechanism, user_class, task.width, task.heads)
+            return UserAttention(user_class, task.width, task.heads)
 
         return task.build_model(data, user_attention, seed)
     return task.build_model(data, attention_maker(mechanism, task), seed)
@@ -86,17 +86,10 @@ def attention_weights(model: nn.Module) -> bytes:
 
 
 class UserAttention(nn.Module):
-    """A user's module behind the interface of ``nas.build_attention``.
+    """A user's module, of the class that ``load_class`` returned, as ``nas.build_attention``'s."""
 
-    Args:
-        user_class: the class that ``load_class`` returned for ``module``.
-    """
-
-    def __init__(
-        self, module: UserModule, user_class: type[nn.Module], dim: int, heads: int
-    ) -> None:
+    def __init__(self, user_class: type[nn.Module], dim: int, heads: int) -> None:
         super().__init__()
-        self.source = str(module)
         self.taken = MASKS & inspect.signature(user_class.forward).parameters.keys()
         is_named = {"dim", "heads"} <= inspect.signature(user_class).parameters.keys()
         self.attention = user_class(dim=dim, heads=heads) if is_named else user_class(dim, heads)
@@ -117,8 +110,8 @@ class UserAttention(nn.Module):
             passed |= dict.fromkeys(names, mask)
         elif attn_mask is not None or padding is not None:
             raise ConfigError(
-                f"{self.source}: found forward({', '.join(['x', *passed])}) for sequences with "
-                "padding or a mask; expected forward(x, mask=None)."
+                f"found forward({', '.join(['x', *passed])}) for sequences with padding or a mask; "
+                "expected forward(x, mask=None)"
             )
         result: Tensor = self.attention(x, **passed)
         return result
@@ -142,7 +135,7 @@ def load_class(module: UserModule) -> type[nn.Module]:
     if module.class_name not in classes:
         hint, known = near(module.class_name, classes), ", ".join(classes) or "none"
         raise ConfigError(
-            f"{module}: found no torch module {module.class_name!r}{hint} among {known}; expected "
-            "a class that inherits torch.nn.Module."
+            f"found no torch module {module.class_name!r}{hint} among {known}; expected a class "
+            "that inherits torch.nn.Module"
         )
     return classes[module.class_name]

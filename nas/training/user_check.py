@@ -77,8 +77,7 @@ def _ask(
 ) -> Any:
     """Return ``function(module, sizes, *arguments)``, called in a new process."""
     try:
-        call = _call, function, module, sizes, *arguments
-        return call_in_process(*call, time_limit=time_limit)
+        return call_in_process(_call, function, module, sizes, *arguments, time_limit=time_limit)
     except ProcessEnded as error:
         raise ConfigError(f"{module}: {error}; expected a module that can be called.") from None
 
@@ -88,10 +87,8 @@ def _call(
 ) -> Any:
     try:
         return function(module, sizes, *arguments)
-    except ConfigError:
-        raise
-    except (Constant, Leak, _Refused) as error:
-        raise ConfigError(f"{module}: {error}.") from None
+    except (ConfigError, Constant, Leak) as error:
+        raise ConfigError(f"{module}: {str(error).rstrip('.')}.") from None
     except BaseException as error:
         calls = traceback.extract_tb(error.__traceback__)
         numbers = [call.lineno for call in calls if call.filename == module.path]
@@ -104,12 +101,8 @@ def _call(
         ) from None
 
 
-class _Refused(Exception):  # noqa: N818 - an outcome, not a fault
-    """Raised with a text that says what the module does wrong."""
-
-
 def _build(module: UserModule, sizes: ModelSizes) -> UserAttention:
-    return UserAttention(module, load_class(module), sizes.dim, sizes.heads)
+    return UserAttention(load_class(module), sizes.dim, sizes.heads)
 
 
 def _costs(module: UserModule, sizes: ModelSizes, is_causal: bool) -> dict[str, float]:
@@ -135,7 +128,7 @@ def _check(module: UserModule, sizes: ModelSizes, is_causal: bool, is_padded: bo
             _check_output(block, sizes, {"is_causal": True} if is_causal else {})
             states.append(torch.get_rng_state())
     if torch.equal(*states):
-        raise _Refused(
+        raise ConfigError(
             "seeds torch's random generator; expected a module that draws from it as it is, so "
             "that trainings are paired by their seeds"
         )
@@ -150,23 +143,24 @@ def _check_output(block: UserAttention, sizes: ModelSizes, options: dict[str, An
     x = torch.randn(2, sizes.tokens, sizes.dim, requires_grad=True)
     block.eval()
     out, again = block(x, **options), block(x, **options)
-    expected = f"expected torch.float32 of shape {tuple(x.shape)}, that of its input"
-    if not isinstance(out, Tensor):
-        raise _Refused(f"forward returned a {type(out).__name__}; {expected}")
-    if out.shape != x.shape or out.dtype != x.dtype:
-        raise _Refused(f"forward returned {out.dtype} of shape {tuple(out.shape)}; {expected}")
+    found, expected = _form(out), _form(x)
+    if found != expected:
+        raise ConfigError(f"forward returned {found}; expected {expected}, that of its input")
     if not out.isfinite().all():
-        raise _Refused(
-            "the output for random tokens contains NaN or infinity; expected finite numbers"
-        )
+        raise ConfigError("the output for random tokens is not finite; expected finite numbers")
     if not torch.equal(out, again):
-        raise _Refused(
+        raise ConfigError(
             "two calls on one input in evaluation mode gave two outputs; expected one, for example "
             "dropout that depends on self.training"
         )
     trained = block.train()(x, **options)
     torch.autograd.grad(trained.sum(), [x, *block.parameters()], allow_unused=True)
     block.eval()
+
+
+def _form(out: Any) -> str:
+    is_tensor = isinstance(out, Tensor)
+    return f"{out.dtype} of shape {tuple(out.shape)}" if is_tensor else f"a {type(out).__name__}"
 
 
 @torch.no_grad()
@@ -177,4 +171,4 @@ def _check_padding(block: UserAttention, sizes: ModelSizes) -> None:
     changed = torch.where(padding[..., None], torch.randn_like(x), x)
     out, other = (block(tokens, key_padding_mask=padding) for tokens in (x, changed))
     if (out - other)[~padding].abs().max() > TOLERANCE_32 * out.abs().max():
-        raise _Refused("the output for a token depends on padding, which the mask hides")
+        raise ConfigError("the output for a token depends on padding, which the mask hides")

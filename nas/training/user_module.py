@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -15,7 +14,6 @@ from nas.common.errors import ConfigError
 from nas.common.system import read_regular
 from nas.genome import Genome
 
-SUFFIX: Final = ".py"
 _LARGEST_FILE: Final = 2**22
 
 
@@ -34,16 +32,13 @@ class UserModule:
     def __str__(self) -> str:
         return f"{self.path}:{self.class_name}"
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """A digest of the file's text and the name of the class, 16 hex characters."""
         content = f"nas user module 1|{self.class_name}|{self.text}"
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
-    @property
-    def key(self) -> str:
-        """The identity of the module in trainings, its digest."""
-        return self.digest
+    key = digest  # the identity of the module in trainings, as ``ResolvedGenome.key``
 
 
 Mechanism: TypeAlias = Genome | UserModule
@@ -52,7 +47,7 @@ Mechanism: TypeAlias = Genome | UserModule
 def is_user_module(source: str) -> bool:
     """Return whether an argument SOURCE has the form FILE.py:CLASS."""
     file, colon, _ = source.rpartition(":")
-    return bool(colon) and file.endswith(SUFFIX)
+    return bool(colon) and file.endswith(".py")
 
 
 def read_user_module(source: str) -> UserModule:
@@ -63,10 +58,7 @@ def read_user_module(source: str) -> UserModule:
     """
     path, _, class_name = source.rpartition(":")
     if not class_name.isidentifier():
-        raise ConfigError(
-            f"{source}: found the class name {class_name!r}; expected FILE.py:CLASS with the name "
-            "of a class."
-        )
+        raise ConfigError(f"{source}: found the class {class_name!r}; expected FILE.py:CLASS.")
     try:
         text = read_regular(Path(path), _LARGEST_FILE).decode()
     except (OSError, UnicodeDecodeError) as error:

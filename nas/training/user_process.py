@@ -33,7 +33,7 @@ class ProcessEnded(Exception):  # noqa: N818 - an outcome, not a fault
     ``reason`` is "time_limit", "out_of_memory" or "error".
     """
 
-    def __init__(self, reason: Any, text: str) -> None:
+    def __init__(self, text: str, reason: Any = "error") -> None:
         super().__init__(text)
         self.reason = reason
 
@@ -52,15 +52,13 @@ def call_in_process(function: Callable[..., Any], *arguments: Any, time_limit: f
     try:
         connection.send((sys.path, time_limit))  # a plug-in may have added a folder
         connection.send_bytes(pickle.dumps((function, arguments)))
-        reason, answer = pickle.loads(connection.recv_bytes())  # noqa: S301 - from our own process
+        answer = pickle.loads(connection.recv_bytes())  # noqa: S301 - from our own process
     except BaseException as error:  # an interrupt, or the helper was lost
         _end(helper)
         if isinstance(error, EOFError | OSError):
-            raise ProcessEnded("error", "the process that forks its process was lost") from None
+            raise ProcessEnded("the process that forks its process was lost") from None
         raise
-    if reason is not None:
-        raise ProcessEnded(reason, answer)
-    if isinstance(answer, NasError):
+    if isinstance(answer, NasError | ProcessEnded):
         raise answer
     return answer
 
@@ -96,15 +94,11 @@ def serve(descriptor: int) -> None:
     with suppress(EOFError):
         while True:
             sys.path[:], time_limit = connection.recv()
-            answer = _answer(connection, connection.recv_bytes(), time_limit)
-            connection.send_bytes(answer)
+            connection.send_bytes(_answer(connection, connection.recv_bytes(), time_limit))
 
 
 def _answer(connection: Connection, request: bytes, time_limit: float | None) -> bytes:
-    """Call a function in a forked process, and return the pickled answer.
-
-    The answer is None with the returned value or the raised NasError, or a reason with a text.
-    """
+    """Call a function in a forked process; return the pickled value, NasError or ProcessEnded."""
     ours, theirs = Pipe(duplex=False)
     if (pid := os.fork()) == 0:
         connection.close()
@@ -120,28 +114,29 @@ def _answer(connection: Connection, request: bytes, time_limit: float | None) ->
     if answer:
         return answer
     if not ready:
-        return pickle.dumps(("time_limit", f"no answer within {time_limit:g} s"))
-    if code == -signal.SIGKILL:
+        ended = ProcessEnded(f"no answer within {time_limit:g} s", "time_limit")
+    elif code == -signal.SIGKILL:
         text = "its process was killed, as if memory ran out, or closed its descriptors"
-        return pickle.dumps(("out_of_memory", text))
-    how = f"by a signal ({signal.strsignal(-code)})" if code < 0 else f"with exit status {code}"
-    return pickle.dumps(("error", f"its process ended {how}"))
+        ended = ProcessEnded(text, "out_of_memory")
+    else:
+        how = f"by a signal ({signal.strsignal(-code)})" if code < 0 else f"with exit status {code}"
+        ended = ProcessEnded(f"its process ended {how}")
+    return pickle.dumps(ended)
 
 
 def _run(connection: Connection, request: bytes) -> NoReturn:
     """Send the answer of a call, and end this process."""
-    answer: tuple[str | None, Any]
     try:
         with suppress(OSError):  # if memory runs out, Linux ends this process first
             Path("/proc/self/oom_score_adj").write_text("1000")
         try:
             function, arguments = pickle.loads(request)  # noqa: S301 - from our own process
-            answer = None, function(*arguments)
+            answer = function(*arguments)
         except NasError as error:
-            answer = None, error
+            answer = error
         except BaseException as error:
             reason = "out_of_memory" if is_out_of_memory(error) else "error"
-            answer = reason, f"{type(error).__name__}: {first_line(error)}"
+            answer = ProcessEnded(f"{type(error).__name__}: {first_line(error)}", reason)
         connection.send_bytes(pickle.dumps(answer))
     finally:
         os._exit(0)
