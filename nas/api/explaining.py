@@ -11,7 +11,7 @@ from nas.api.comparing import train
 from nas.api.execution import DEFAULT_POLICY, DEFAULT_TASK, Executing, check_legal
 from nas.common.arguments import public
 from nas.common.errors import ConfigError
-from nas.common.objectives import MAX_COUNT
+from nas.common.objectives import check_count
 from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.study import cost_context, why_not
 from nas.explaining import Bounds, plan_explanation
@@ -61,8 +61,7 @@ def explain(
         policy: rules that all mechanisms must obey; by default those of the genome's run.
         Others: see ``nas.api.execution``.
     """
-    if not 2 <= seeds <= MAX_COUNT:
-        raise ConfigError(f"seeds: found {seeds}; expected a number from 2 to {MAX_COUNT:,}.")
+    check_count("seeds", seeds, least=2)
     options, resolved = Execution(**execution), resolve(source, Path(runs))
     model_task, loaded, rules, known = _read(resolved, task, data, policy)
     check_legal(resolved, rules)

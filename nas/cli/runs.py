@@ -44,8 +44,7 @@ def front(
     run: options.RunName = "latest",
     plot: Annotated[Path | None, options.picture("the front")] = None,
     csv: Annotated[
-        Path | None,
-        typer.Option(help="Also write CSV into this file; - prints only the CSV."),
+        Path | None, typer.Option(help="Also write CSV into this file; - prints only the CSV.")
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="In the CSV, all trained mechanisms.")
@@ -100,10 +99,7 @@ def report(
 
 
 @app.command()
-def watch(
-    run: options.RunName = "latest",
-    runs: options.Runs = Path("runs"),
-) -> None:
+def watch(run: options.RunName = "latest", runs: options.Runs = Path("runs")) -> None:
     """Watch a run that another process writes, until it ends.
 
     The command only reads, and never delays the writer. Exit status 1 if the run was stopped or the

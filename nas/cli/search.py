@@ -39,15 +39,11 @@ def search(
     seed: options.StudySeed = SearchConfig.seed,
     repeats: options.Seeds = SearchConfig.repeats,
     algorithm: Annotated[
-        str,
-        typer.Option(help="surrogate, nsga2, random, regularized-evolution or local-search."),
+        str, typer.Option(help="surrogate, nsga2, random, regularized-evolution or local-search.")
     ] = SearchConfig.algorithm,
     lag: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Propose from all results but this many (surrogate: 16).",
-        ),
+        typer.Option(min=1, help="Propose from all results but this many (surrogate: 16)."),
     ] = SearchConfig.lag,
     objectives: Annotated[
         Any,

@@ -140,7 +140,8 @@ class SearchConfig:
             raise ConfigError(f"seed: found {self.seed}; expected a number from 0 to 2^63 - 1.")
 
 
-def check_count(name: str, number: int) -> None:
-    """Raise ConfigError unless a number is from 1 to ``MAX_COUNT``."""
-    if not 1 <= number <= MAX_COUNT:
-        raise ConfigError(f"{name}: found {number}; expected a number from 1 to {MAX_COUNT:,}.")
+def check_count(name: str, number: int, least: int = 1) -> None:
+    """Raise ConfigError unless a number is from ``least`` to ``MAX_COUNT``."""
+    if not least <= number <= MAX_COUNT:
+        expected = f"a number from {least} to {MAX_COUNT:,}"
+        raise ConfigError(f"{name}: found {number}; expected {expected}.")

@@ -1,4 +1,4 @@
-"""Assign trials to workers, each a process of a `Pool` that runs one trial at a time.
+"""Assign trials to workers, each a process of a pool that runs one trial at a time.
 
     a worker does not answer in time    its process is ended, and its trial fails
     its machine is lost                 the trial starts again, any number of times
@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from nas.common.errors import DeviceError
 from nas.evaluation.trial import Budget, Evaluation, Incident, IncidentKind, Reason, Trial, log
@@ -45,47 +45,12 @@ class WorkerLostError(Exception):
         self.cause = cause
 
 
-class Pool(Protocol):
-    """Starts, calls and ends worker processes, each of which answers one call at a time.
-
-    A call returns a hashable reference at once; `wait` and `get` give the answer.
-    """
-
-    def start(self, resources: Any) -> tuple[Any, Any]:
-        """Start a worker; return it, and a reference to its name."""
-        ...
-
-    def submit(self, worker: Any, trial: Trial, *, is_alone: bool = False) -> Any:
-        """Call a free worker to train ``trial``.
-
-        The answer is the `Evaluation`, and whether the worker can train again. If no other trial
-        runs until this one ends (``is_alone``), it may use all of the memory that workers share.
-        """
-        ...
-
-    def wait(self, timeout: float | None) -> Sequence[Any]:
-        """Block until a call is answered, or for so many seconds; return all new references."""
-        ...
-
-    def get(self, ref: Any) -> Any:
-        """Return the answer to a call.
-
-        Raises:
-            WorkerLostError: the worker was lost before it answered.
-            DeviceError: the worker cannot train any candidate on its machine.
-        """
-        ...
-
-    def kill(self, worker: Any) -> None:
-        """End a worker at once; do nothing if it has ended."""
-        ...
-
-
 class Dispatcher:
     """An `Evaluator` on the worker processes of a pool.
 
     Args:
-        resources: an argument of `Pool.start` for each worker. All workers are requested at once;
+        pool: starts, calls and ends worker processes, as `nas.evaluation.ray_backend.ActorPool`.
+        resources: an argument of ``pool.start`` for each worker. All workers are requested at once;
             the pool starts as many as there is room for, and the other requests wait.
         budgets: budgets of trials of the task and of the target task, for failed evaluations.
         patience: seconds after which a worker that has not answered is ended; math.inf for never.
@@ -96,7 +61,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        pool: Pool,
+        pool: Any,
         resources: Sequence[Any],
         budgets: tuple[Budget, Budget],
         *,
@@ -283,7 +248,7 @@ class _Ticket:
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    process: Any  # as `Pool.start` returned it
+    process: Any  # as ``pool.start`` returned it
     resources: Any
     failures: int  # failed starts before this one
     name: str = ""  # host name and process id, once the worker has started

@@ -85,11 +85,17 @@ class RayEvaluator(Dispatcher):
         target_task, target_data = target or (task, data)
         tasks, loaded = (task, target_task), (data, target_data)
         limit, most = execution.time_limit, execution.most or 0
-        self._connection = _Connection(execution)
+        address = execution.ray_address
+        self._connects = address is not None or not ray.is_initialized()
+        self._session: Path | None = None  # of a cluster that is started here
+        if address is not None:
+            _join(address)
+        elif self._connects:
+            self._session = _start(execution)
         try:
             machines = _machines()
             resources = allocate(execution, machines)
-            if self._connection.is_local:  # a cluster of one machine does not grow
+            if self._session is not None:  # a cluster of one machine does not grow
                 most = 0 if resources[0].gpus else min(most, sum(m.cores for m in machines))
             resources += [replace(resources[-1], node="")] * (most - len(resources))
             super().__init__(
@@ -100,7 +106,7 @@ class RayEvaluator(Dispatcher):
                 start_seconds=execution.start_seconds,
             )
         except BaseException:
-            self._connection.close()
+            self._disconnect()
             raise
 
     def calibrate(self) -> Mapping[str, Any]:
@@ -119,7 +125,14 @@ class RayEvaluator(Dispatcher):
     def close(self) -> None:
         """End the workers, and undo what this evaluator did to reach the cluster."""
         super().close()
-        self._connection.close(keeps_logs=bool(self._fault))
+        self._disconnect(keeps_logs=bool(self._fault))
+
+    def _disconnect(self, *, keeps_logs: bool = False) -> None:
+        if self._connects:
+            self._connects = False
+            ray.shutdown()
+            if self._session is not None and not keeps_logs:
+                shutil.rmtree(self._session, ignore_errors=True)
 
 
 @dataclass(eq=False)
@@ -129,7 +142,10 @@ class _Process:
 
 
 class ActorPool:
-    """The `Pool` whose workers are Ray actors, which are processes on the machines of a cluster.
+    """Starts, calls and ends workers: Ray actors, which are processes on a cluster's machines.
+
+    A worker answers one call at a time. A call returns a hashable reference at once; `wait` and
+    `get` give the answer.
 
     Args:
         options: Ray reference to the tuple (tasks, training function, time limit). The tasks are
@@ -147,7 +163,7 @@ class ActorPool:
         self._done: SimpleQueue[Future[Any]] = SimpleQueue()
 
     def start(self, resources: WorkerResources) -> tuple[Any, Any]:
-        """See `Pool`; Ray starts the actor once there is room."""
+        """Start a worker once there is room; return it, and a reference to its name."""
         options: dict[str, Any] = {"num_cpus": resources.cores, "num_gpus": resources.gpus}
         if resources.node:  # on another machine if this one has left the cluster
             affinity = NodeAffinitySchedulingStrategy(resources.node, soft=True)
@@ -157,11 +173,11 @@ class ActorPool:
         return process, self._expect(process, process.actor.prepare.remote(*self._arguments))
 
     def submit(self, worker: _Process, trial: Trial, *, is_alone: bool = False) -> Any:
-        """See `Pool`."""
+        """Call a free worker to train a trial; the answer is that of `Worker.evaluate`."""
         return self._expect(worker, worker.actor.evaluate.remote(trial, is_alone))
 
     def wait(self, timeout: float | None) -> Sequence[Any]:
-        """See `Pool`."""
+        """Block until a call is answered, or for so many seconds; return all new references."""
         done = []
         with suppress(Empty):
             done.append(self._done.get(timeout=timeout))
@@ -170,7 +186,12 @@ class ActorPool:
         return done
 
     def get(self, ref: Any) -> Any:
-        """See `Pool`."""
+        """Return the answer to a call.
+
+        Raises:
+            WorkerLostError: the worker was lost before it answered.
+            DeviceError: the worker cannot train any candidate on its machine.
+        """
         process = ref.process
         try:
             answer = ref.result()
@@ -183,7 +204,7 @@ class ActorPool:
         return answer
 
     def kill(self, worker: _Process) -> None:
-        """See `Pool`."""
+        """End a worker at once; do nothing if it has ended."""
         ray.kill(worker.actor)
 
     def _expect(self, process: _Process, call: Any) -> Any:
@@ -225,32 +246,6 @@ def _machines() -> list[Machine]:
         for node in ray.nodes()
         if node["Alive"]
     ]
-
-
-class _Connection:
-    """The connection of this process to a Ray cluster, which is made here unless there is one.
-
-    ``is_local``: this connection started the cluster, on this machine.
-    """
-
-    def __init__(self, execution: Execution) -> None:
-        address = execution.ray_address
-        self._is_open = address is not None or not ray.is_initialized()
-        self.is_local = self._is_open and address is None
-        self._session: Path | None = None
-        if self.is_local:
-            self._session = _start(execution)
-        elif address is not None:
-            _join(address)
-
-    def close(self, *, keeps_logs: bool = False) -> None:
-        """Disconnect, and end the cluster on this machine; its logs are left if ``keeps_logs``."""
-        if not self._is_open:
-            return
-        self._is_open = False
-        ray.shutdown()
-        if self._session is not None and not keeps_logs:
-            shutil.rmtree(self._session, ignore_errors=True)
 
 
 def _start(execution: Execution) -> Path:

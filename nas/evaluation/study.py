@@ -30,9 +30,8 @@ def study(
     data: Data,
     evaluator: Evaluator,
     *,
-    repeats: int,
+    repeats: Iterable[int],
     seed: int = 0,
-    first: int = 0,
     purpose: Purpose = "evaluate",
     known: Iterable[Training] = (),
 ) -> Iterator[Training]:
@@ -44,7 +43,6 @@ def study(
     Args:
         mechanisms: names with genomes or users' own modules. Equal mechanisms are trained once and
             yielded once per name.
-        repeats: repeats ``first`` to ``repeats`` - 1 are trained.
         purpose: training seeds for "explain" differ from those for all other purposes.
         known: earlier trainings. Those of this purpose and task that did not fail are yielded
             first, and are not run again.
@@ -66,7 +64,7 @@ def study(
         form = resolve_under(task, mechanism)
         resolved.setdefault(form.key, form)
         labels.setdefault(form.key, []).append((name, form.digest))
-    seeds = {repeat: training_seed(seed, seeds_of, repeat) for repeat in range(first, repeats)}
+    seeds = {repeat: training_seed(seed, seeds_of, repeat) for repeat in repeats}
     trials = trials_of(resolved, task, seeds, purpose)
 
     def trainings(trial: Trial, evaluation: Evaluation) -> Iterator[Training]:

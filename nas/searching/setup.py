@@ -214,7 +214,7 @@ def train_references(
         task,
         data,
         evaluator,
-        repeats=REFERENCE_TRAININGS,
+        repeats=range(REFERENCE_TRAININGS),
         seed=seed,
         purpose="reference",
     ):

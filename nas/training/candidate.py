@@ -52,12 +52,8 @@ def build_model(
     """
     if isinstance(mechanism, UserModule):
         with seeded(derive_seed(seed, "user module")):
-            user_class = load_class(mechanism)
-
-        def user_attention(_: int) -> nn.Module:
-            return UserAttention(user_class, task.width, task.heads)
-
-        return task.build_model(data, user_attention, seed)
+            arguments = load_class(mechanism), task.width, task.heads
+        return task.build_model(data, lambda _: UserAttention(*arguments), seed)
     return task.build_model(data, attention_maker(mechanism, task), seed)
 
 

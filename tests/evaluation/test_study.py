@@ -32,15 +32,19 @@ class Instant:
 def test_recorded_trainings_are_not_repeated_and_failures_are():
     evaluator = Instant()
     mechanisms = [("mha", mechanism("mha").genome)]
-    first, second = study(mechanisms, load_task("recall"), DATA, evaluator, repeats=2)
+    first, second = study(mechanisms, load_task("recall"), DATA, evaluator, repeats=range(2))
     failure = make_evaluation(status="failed", reason="error", seed=second.evaluation.seed)
     known = [first, replace(second, evaluation=failure), replace(first, purpose="explain")]
     again = Instant()
-    results = list(study(mechanisms, load_task("recall"), DATA, again, repeats=2, known=known))
+    results = list(
+        study(mechanisms, load_task("recall"), DATA, again, repeats=range(2), known=known)
+    )
     assert {training.repeat for training in results} == {0, 1}
     assert [trial.seed for trial in again.trials] == [second.evaluation.seed]
     other = replace(DATA, digest="1")
-    results = list(study(mechanisms, load_task("recall"), other, again, repeats=2, known=known))
+    results = list(
+        study(mechanisms, load_task("recall"), other, again, repeats=range(2), known=known)
+    )
     assert len(results) == 2
     assert len(again.trials) == 3
 
@@ -49,7 +53,9 @@ def test_study_pairs_seeds_and_trains_equal_mechanisms_once():
     evaluator = Instant()
     names = ["mha", "gqa", "same"]
     mechanisms = [(name, mechanism("mha" if name == "same" else name).genome) for name in names]
-    results = list(study(mechanisms, load_task("recall"), DATA, evaluator, repeats=2, seed=5))
+    results = list(
+        study(mechanisms, load_task("recall"), DATA, evaluator, repeats=range(2), seed=5)
+    )
     assert len(evaluator.trials) == 4
     assert sorted((r.name, r.repeat) for r in results) == sorted(
         (n, i) for n in names for i in (0, 1)
