@@ -200,7 +200,7 @@ def _counts(
             (1, heads, tokens, tokens if width is None else width) for heads, width in operands
         ]
         if x is not None:
-            part = _WithInput(part)
+            part = WithInput(part)
             shapes.append((1, tokens, x))
         inputs = tuple(torch.zeros(shape, device=device) for shape in shapes)
         return count_calls(part, inputs, declared)
@@ -225,7 +225,7 @@ def _built(module: Any, arguments: Arguments, device: str) -> nn.Module:
             raise GenomeError(f"{error}.") from None
 
 
-class _WithInput(nn.Module):
+class WithInput(nn.Module):
     """A module called with its operands and, as the last, the block's input."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -233,6 +233,7 @@ class _WithInput(nn.Module):
         self.module = module
 
     def forward(self, *operands: Tensor) -> Tensor:
+        """Return the module's result."""
         return cast("Tensor", self.module(*operands[:-1], x=operands[-1]))
 
 

@@ -6,7 +6,7 @@
         check_primitive("squared_score")
 
 A check tests all promises of a family, such as "a pickled module computes the same". It raises
-AssertionError with the broken promise, the case and the finding.
+AssertionError with the broken promise, the case, what was found and what was expected.
 """
 
 from nas.testing.algorithms import check_algorithm

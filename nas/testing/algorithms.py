@@ -28,15 +28,12 @@ OBJECTIVES: Final = (
     Objective("log_loss", "min", "nat", "", 0.0, 2.3, is_metric=True),
     Objective("params", "min", "count", "", 0.0, 5e4, is_metric=False),
 )
-_PRIMITIVES: Final = (
-    *("scaled_dot_product", "bilinear", "softmax", "sigmoid", "weighted_sum"),
-    *("gelu", "layer_norm"),
-)
+_PRIMITIVES: Final = "scaled_dot_product bilinear softmax sigmoid weighted_sum gelu layer_norm"
 SPACE: Final = SearchSpace.model_validate(
     {
         "name": "small",
         "nodes": {"max": 7},
-        "primitives": {name: {} for name in _PRIMITIVES},
+        "primitives": {name: {} for name in _PRIMITIVES.split()},
         "projections": {
             "has_wq": [True, False],
             "has_wk": [True, False],
@@ -52,12 +49,7 @@ LAGS: Final = (None, 4)  # a generation, and a lag that suits a few workers
 
 
 def check_algorithm(name: str) -> None:
-    """Check a search algorithm against the promises of its family, without training.
-
-    Raises:
-        AssertionError: a promise is broken; the message names it.
-        ConfigError: there is no such algorithm.
-    """
+    """Check a search algorithm against the promises of its family, without training."""
     ALGORITHMS[name]
     keep(f"the algorithm {name}", PROMISES, name)
 

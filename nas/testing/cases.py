@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from nas.genome.primitives import Sizes
 from nas.genome.primitives.base import Kind, Port, Primitive, Signature
 from nas.genome.primitives.domains import Choice, Domain, Flag, Integer
-from nas.testing.promises import gradients
+from nas.genome.primitives.tensors import drop_padding, hide
+from nas.testing.promises import gradients, noisy
 
-BATCH: Final = 2
+BATCH: Final = 4
 SIZES: Final = Sizes(dim=24, heads=4, width=6, tokens=9)
 
 
@@ -45,18 +46,17 @@ def cases(primitive: Primitive) -> list[Case]:
     domains = primitive.parameters
     chosen: list[dict[str, Any]] = []
     covered: set[tuple[str, Any]] = set()
-    for values in itertools.product(*(_values(*item) for item in domains.items())):
+    for values in itertools.product(*map(_values, domains.values())):
         params = dict(zip(domains, values, strict=True))
-        is_new = not chosen or not covered.issuperset(params.items())
-        if is_new and _is_allowed(primitive, params):
-            chosen.append(params)
-            covered.update(params.items())
+        with suppress(ValueError):  # some values exclude each other
+            primitive.check(params)
+            if not chosen or not covered.issuperset(params.items()):
+                chosen.append(params)
+                covered.update(params.items())
     return [Case(primitive, params, s) for params in chosen for s in primitive.signatures]
 
 
-def _values(name: str, domain: Domain) -> tuple[Any, ...]:
-    if name == "tokens":  # a module built for a length must accept the sequences of all cases
-        return (domain.default, SIZES.tokens, SIZES.tokens + 1)
+def _values(domain: Domain) -> tuple[Any, ...]:
     if isinstance(domain, Choice):
         return tuple(sorted(domain.values, key=lambda value: value != domain.default))
     if isinstance(domain, Flag):
@@ -66,19 +66,8 @@ def _values(name: str, domain: Domain) -> tuple[Any, ...]:
     return (domain.default,)
 
 
-def _is_allowed(primitive: Primitive, params: Mapping[str, Any]) -> bool:
-    try:
-        primitive.check(params)
-    except ValueError:
-        return False
-    return True
-
-
 def build(case: Case, sizes: Sizes = SIZES, *, randomised: bool = True) -> nn.Module:
-    """Return the module of a case in float64.
-
-    If ``randomised``, its parameters have noise, since zero weights could hide errors.
-    """
+    """Return the module of a case in float64; if ``randomised``, ``noisy`` and with no schedule."""
     available = asdict(sizes) | {"bias": True, "filtered": True}
     available |= dict.fromkeys(("head_width", "rank"), sizes.width)
     torch.manual_seed(3)
@@ -87,44 +76,47 @@ def build(case: Case, sizes: Sizes = SIZES, *, randomised: bool = True) -> nn.Mo
         arguments = {name: available[name] for name in case.primitive.sizes}
         module = case.primitive.module(**arguments, **case.params).double()
     if randomised:
-        with torch.no_grad():
-            for parameter in module.parameters():
-                parameter.add_(torch.randn_like(parameter) * 0.3)
-            for schedule in module.buffers():
-                schedule.fill_(1e9)  # a schedule at its end no longer changes
+        for schedule in noisy(module).buffers():
+            schedule.fill_(1e9)  # a schedule at its end no longer changes
     return module
 
 
-@dataclass
-class Inputs:
-    """Inputs of a call of a primitive.
+def draw(
+    signature: Signature,
+    sizes: Sizes = SIZES,
+    mask: Tensor | None = None,
+    x: Tensor | None = None,
+) -> list[Tensor]:
+    """Return operands computed from the input ``x`` of an attention block, and last ``x`` itself.
 
-    ``tensors`` are the operands and the input of the attention block, (batch, tokens, dim);
-    ``mask`` is boolean, True where attention is allowed.
+    Tokens depend on one token of ``x``, scores on two, weights on the visible tokens, and gates on
+    the tokens so far; gates of padding are 1.
+
+    Args:
+        mask: True where attention is allowed, broadcastable to (batch, heads, tokens, tokens).
+        x: shape (batch, tokens, dim); random by default.
     """
-
-    tensors: list[Tensor]
-    mask: Tensor | None
-
-
-def draw(signature: Signature, sizes: Sizes = SIZES, mask: Tensor | None = None) -> Inputs:
-    """Return random inputs; attention weights among them are zero where the mask hides a key."""
+    if x is None:
+        start = torch.Generator().manual_seed(10)
+        x = torch.randn(BATCH, sizes.tokens, sizes.dim, generator=start, dtype=torch.float64)
     generator = torch.Generator().manual_seed(11)
-    n = sizes.tokens
 
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+    def projected(width: int) -> Tensor:
+        weight = torch.randn(sizes.heads, sizes.dim, width, generator=generator, dtype=x.dtype)
+        return x[:, None] @ (weight * sizes.dim**-0.5)
 
     operands = []
     for port in signature.inputs:
-        tensor = normal(BATCH, sizes.heads, n, features(port.kind, sizes))
+        if port.kind.is_paired:
+            operand = projected(sizes.width) @ projected(sizes.width).mT * sizes.width**-0.5
+        else:
+            operand = projected(features(port.kind, sizes))
         if port.kind is Kind.WEIGHTS:
-            tensor = torch.softmax(tensor, -1)
-            tensor = tensor if mask is None else tensor * mask
+            operand = torch.softmax(hide(operand, mask), dim=-1).nan_to_num()
         if port.kind.is_gates:
-            tensor = -tensor.abs().cumsum(dim=2)
-        operands.append(tensor)
-    return Inputs([*operands, normal(BATCH, n, sizes.dim)], mask)
+            operand = -drop_padding(operand, mask).abs().cumsum(dim=2)
+        operands.append(operand)
+    return [*operands, x]
 
 
 def features(kind: Kind, sizes: Sizes = SIZES) -> int:
@@ -133,43 +125,56 @@ def features(kind: Kind, sizes: Sizes = SIZES) -> int:
 
 
 def call(
-    module: nn.Module, case: Case, inputs: Inputs, part: slice = slice(None), **options: Any
+    module: nn.Module,
+    case: Case,
+    inputs: list[Tensor],
+    mask: Tensor | None = None,
+    part: slice = slice(None),
+    **options: Any,
 ) -> Tensor:
     """Return the output of a case's module, for a part of the tokens, or of the queries.
 
     ``options`` are further arguments of ``forward``.
     """
-    is_paired, unread = case.signature.is_paired, case.primitive.unread(case.params)
+    unread = case.primitive.unread(case.params)
 
     def is_cut(port: Port) -> bool:
-        is_by_query = port.is_query or (port.kind.is_paired and port.name not in unread)
-        return is_by_query or not is_paired
+        is_read_by_query = port.kind.is_paired and port.name not in unread
+        return port.is_query or is_read_by_query or not case.signature.is_paired
 
-    pairs = ((inputs.tensors[slot], port) for slot, port in case.signature.arguments())
-    operands = [tensor[:, :, part] if is_cut(port) else tensor for tensor, port in pairs]
-    result: Tensor = module(*operands, **extras(case, inputs, part), **options)
+    operands = [
+        inputs[slot][:, :, part if is_cut(port) else slice(None)]
+        for slot, port in case.signature.arguments()
+    ]
+    result: Tensor = module(*operands, **extras(case, inputs, mask, part), **options)
     return result
 
 
-def extras(case: Case, inputs: Inputs, part: slice = slice(None)) -> dict[str, Any]:
+def extras(
+    case: Case, inputs: list[Tensor], mask: Tensor | None, part: slice = slice(None)
+) -> dict[str, Any]:
     """Return the arguments, by name, that ``forward`` takes after the operands."""
-    mask = inputs.mask if inputs.mask is None else inputs.mask[..., part, :]
-    available = {"x": inputs.tensors[-1][:, part], "mask": mask}
+    rows = mask if mask is None else mask[..., part, :]
+    available = {"x": inputs[-1][:, part], "mask": rows}
     return {name: available[name] for name in case.primitive.extras}
 
 
 def backward(
-    module: nn.Module, case: Case, inputs: Inputs, dtype: torch.dtype | None = None
+    module: nn.Module,
+    case: Case,
+    inputs: list[Tensor],
+    mask: Tensor | None = None,
+    dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the output, and the gradients of the inputs and parameters by name.
 
     ``dtype`` is a type for autocast.
     """
-    leaves = [t.detach().clone().requires_grad_() for t in inputs.tensors]
+    leaves = [t.detach().clone().requires_grad_() for t in inputs]
     names = [*(port.name for port in case.signature.inputs), "x"]
     tensors = dict(zip(names, leaves, strict=True)) | dict(module.named_parameters())
     with torch.autocast("cpu", dtype, enabled=dtype is not None):
-        result = call(module, case, Inputs(leaves, inputs.mask))
+        result = call(module, case, leaves, mask)
     return result.detach(), dict(zip(tensors, gradients(result, tensors.values()), strict=True))
 
 
@@ -178,6 +183,6 @@ def causal(n: int = SIZES.tokens) -> Tensor:
     return torch.ones(n, n, dtype=torch.bool).tril()
 
 
-def padding(n: int = SIZES.tokens, count: int = 2) -> Tensor:
-    """Return a key padding mask (``BATCH``, 1, 1, n) that hides the last ``count`` keys."""
-    return (torch.arange(n) < n - count).expand(BATCH, 1, 1, n)
+def padding(n: int = SIZES.tokens, batch: int = BATCH) -> Tensor:
+    """Return a key padding mask (batch, 1, 1, n) that hides the last two keys."""
+    return (torch.arange(n) < n - 2).expand(batch, 1, 1, n)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nas.compiler import build_attention, make_plan, plain_source
 from nas.costs import attention_cost
-from nas.genome import Genome
+from nas.genome import Genome, ModelSizes
 from nas.genome.primitives import Role
 from nas.store.sources import load_genome
-from nas.testing.promises import Promise, gradients, keep, require, require_same
+from nas.testing.promises import PROBED, Promise, gradients, keep, noisy, require, require_same
+from nas.training.dependence import probe
 
 _SIZE: Final = 32, 4  # dim and heads
 _OTHER_SIZES: Final = ((16, 4, 5), (96, 16, 1), (16, 1, 3))  # dim, heads and tokens
@@ -26,10 +28,6 @@ def check_mechanism(mechanism: Genome | str, *, still: Collection[str] = ()) -> 
     Args:
         mechanism: a genome, or a string that names one (see ``nas.store.sources``).
         still: names of parameters that have no gradient, such as a constant added to all scores.
-
-    Raises:
-        AssertionError: a promise is broken; the message names it.
-        GenomeError, ViolationError: the genome is invalid.
     """
     genome = load_genome(mechanism) if isinstance(mechanism, str) else mechanism
     make_plan(genome)
@@ -40,29 +38,14 @@ def check_mechanism(mechanism: Genome | str, *, still: Collection[str] = ()) -> 
 
 def _block(genome: Genome, *, reference: bool = False) -> Any:
     torch.manual_seed(0)
-    return _noisy(build_attention(genome, *_SIZE, reference=reference))
+    return noisy(build_attention(genome, *_SIZE, reference=reference))
 
 
-def _noisy(block: nn.Module) -> nn.Module:
-    """Return the block in float64 with noise on its weights, since zeros would hide errors."""
-    with torch.no_grad():
-        for parameter in block.double().parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return block
-
-
-def _draw(genome: Genome) -> Tensor:
-    """Return random tokens (2, n, dim); n is 7, or more than the window reaches."""
-    n = 7 if genome.visibility.window is None else genome.visibility.window + 8
+def _draw(genome: Genome, examples: int = 2, tokens: int = 7) -> Tensor:
+    """Return random tokens (examples, n, dim); n is ``tokens`` plus those of the window."""
+    n = tokens + (genome.visibility.window or 0)
     generator = torch.Generator().manual_seed(0)
-    return torch.randn(2, n, _SIZE[0], generator=generator, dtype=torch.float64)
-
-
-def _moved(x: Tensor, token: int) -> Tensor:
-    """Return the tokens with another value of one token of the last sample."""
-    changed, generator = x.clone(), torch.Generator().manual_seed(2)
-    changed[-1, token] += torch.randn(x.shape[-1], generator=generator, dtype=x.dtype)
-    return changed
+    return torch.randn(examples, n, _SIZE[0], generator=generator, dtype=torch.float64)
 
 
 def _masks(genome: Genome, x: Tensor) -> Iterator[dict[str, Any]]:
@@ -105,7 +88,7 @@ def equals_the_interpreter(genome: Genome) -> None:
     exec(plain_source(genome, *_SIZE), scope)  # noqa: S102 - what is exported
     reference, fast = _block(genome, reference=True), _block(genome)
     torch.manual_seed(0)
-    exported = _noisy(scope["Attention"]())
+    exported = noisy(scope["Attention"]())
     state = {name: tensor.clone() for name, tensor in reference.state_dict().items()}
     written = exported.state_dict()
     require(list(written) == list(state), f"the exported file has the parameters {list(written)}")
@@ -125,30 +108,41 @@ def equals_the_interpreter(genome: Genome) -> None:
 
 
 def reaches_other_tokens(genome: Genome) -> None:
-    """A token changes outputs of other tokens, its own in causal calls, and no other sample.
+    """A token changes the output of another token, and in causal calls its own.
 
     The last token is left out if tokens reach others by a recurrence, which reads no later token.
     """
-    block, x = _block(genome), _draw(genome)
-    last = x.shape[1] - 1
+    block, (first, second) = _block(genome), _draw(genome).split(1)
+    is_changed = torch.eye(first.shape[1], dtype=torch.bool)[:, :, None]
+    changed = torch.where(is_changed, second, first)  # token i of sequence i
     for is_causal in (False,) if make_plan(genome).unsafe else (False, True):
-        before = block(x, is_causal=is_causal)
-        for token in range(last + 1):
-            after = block(_moved(x, token), is_causal=is_causal)
-            require(torch.equal(after[0], before[0]), "another sample changes")
-            gap = (after - before)[-1].abs().amax(dim=-1)
-            if is_causal:  # the first token may see nothing but itself, and leave itself out
-                require(token == 0 or gap[token] > 1e-6, f"token {token} does not see itself")
-            elif token < last or not _is_recurrent(genome):
-                others = torch.arange(last + 1) != token
-                require(gap[others].max() > 1e-6, f"token {token} reaches none")
+        gap = block(changed, is_causal=is_causal) - block(first, is_causal=is_causal)
+        effects = gap.abs().amax(dim=2)
+        if is_causal:  # the first token may see nothing but itself, and leave itself out
+            require(effects.diag()[1:].min() > 1e-6, "a token does not see itself")
+        else:
+            most = effects.fill_diagonal_(0.0).amax(dim=1)
+            most = most[:-1] if _is_recurrent(genome) else most
+            require(most.min() > 1e-6, f"token {int(most.argmin())} reaches none")
 
 
-def is_equal_in_longer_sequences(genome: Genome) -> None:
-    """Padding has the effect of a shorter sequence, and so have later tokens in a causal call.
+def sees_no_later_token_and_no_other_example(genome: Genome) -> None:
+    """An output depends on no other example and, in causal calls, on no later token.
 
     A mechanism that sees later tokens refuses causal calls by ValueError.
     """
+    block, x, is_unsafe = _block(genome), _draw(genome, *PROBED), make_plan(genome).unsafe
+    sizes = ModelSizes(*_SIZE, 1, x.shape[1])
+    for is_causal in (False,) if is_unsafe else (False, True):
+        probe(block, sizes, is_causal=is_causal, tokens=x)
+    if is_unsafe:
+        with suppress(ValueError):
+            block(x, is_causal=True)
+            raise AssertionError("it sees later tokens and accepts causal calls")
+
+
+def is_equal_in_longer_sequences(genome: Genome) -> None:
+    """Padding has the effect of a shorter sequence."""
     block, x = _block(genome), _draw(genome)
     for masks in _masks(genome, x):
         if "key_padding_mask" in masks:
@@ -158,15 +152,6 @@ def is_equal_in_longer_sequences(genome: Genome) -> None:
                 shorter["attn_mask"] = shorter["attn_mask"][:-2, :-2]
             what = f"a padded sequence under {', '.join(masks)}"
             require_same(out, block(x[-1:, :-2], **shorter)[0], what, 1e-10)
-    try:
-        whole = block(x, is_causal=True)
-    except ValueError:
-        require(make_plan(genome).unsafe, "it refuses causal calls")
-        return
-    require(not make_plan(genome).unsafe, "it sees later tokens and accepts causal calls")
-    for n in range(1, x.shape[1]):
-        out = block(x[:, :n], is_causal=True)
-        require_same(out, whole[:, :n], f"a shorter sequence of {n} tokens", 1e-10)
 
 
 def gives_zeros_without_visible_keys(genome: Genome) -> None:
@@ -187,8 +172,8 @@ def gives_zeros_without_visible_keys(genome: Genome) -> None:
     require_same(out[:, rest], block(x)[:, rest], "another row")
     all_padding = torch.ones(2, n, dtype=torch.bool)
     both = torch.stack([out, block(x, key_padding_mask=all_padding)])
-    are_finite = [g.isfinite().all() for g in gradients(both, [x, *block.parameters()])]
-    require(all(are_finite), "a gradient is not finite")
+    for gradient in gradients(both, [x, *block.parameters()]):
+        require(gradient.isfinite().all(), "a gradient is not finite")
 
 
 def trains_every_parameter(genome: Genome, still: Collection[str] = ()) -> None:
@@ -218,6 +203,7 @@ PROMISES: Final[tuple[Promise, ...]] = (
     exists_at_other_sizes,
     equals_the_interpreter,
     reaches_other_tokens,
+    sees_no_later_token_and_no_other_example,
     is_equal_in_longer_sequences,
     gives_zeros_without_visible_keys,
     starts_from_the_seed,

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 
 from nas.compiler.inlining import file_source, inlined
 from nas.costs.operations import count_calls
+from nas.costs.profile import WithInput
+from nas.genome import ModelSizes
 from nas.genome.primitives import Role, get
-from nas.genome.primitives.base import Kind, Signature
+from nas.genome.primitives.base import Kind
 from nas.testing.cases import (
     BATCH,
     SIZES,
     Case,
-    Inputs,
     backward,
     build,
     call,
@@ -29,7 +30,8 @@ from nas.testing.cases import (
     features,
     padding,
 )
-from nas.testing.promises import Promise, keep, require, require_same
+from nas.testing.promises import PROBED, Promise, keep, require, require_same
+from nas.training.dependence import Constant, Leak, probe
 
 
 def check_primitive(name: str, reference: Callable[..., Tensor] | None = None) -> None:
@@ -39,11 +41,6 @@ def check_primitive(name: str, reference: Callable[..., Tensor] | None = None) -
         reference: a plain function that computes the same result. It is called with the module and
             the operands in float64, and with ``x`` and ``mask`` by name if ``forward`` has these
             arguments.
-
-    Raises:
-        AssertionError: a promise is broken; the message names it, the parameters, what was found
-            and what was expected.
-        GenomeError: there is no such primitive.
     """
     for case in cases(get(name)):
         keep(f"the primitive {case}", PROMISES, case)
@@ -51,30 +48,19 @@ def check_primitive(name: str, reference: Callable[..., Tensor] | None = None) -
             keep(f"the primitive {case}", [equals_its_reference], case, reference)
 
 
-class _Called(nn.Module):
-    """A call of a case as a module whose inputs are the tensors of ``Inputs``."""
-
-    def __init__(self, case: Case, inputs: Inputs) -> None:
-        super().__init__()
-        self.module, self.case, self.mask = build(case), case, inputs.mask
-
-    def forward(self, *tensors: Tensor) -> Tensor:
-        return call(self.module, self.case, Inputs([*tensors], self.mask))
-
-
 def equals_its_reference(case: Case, reference: Callable[..., Tensor]) -> None:
     """The primitive's result equals the result of its reference."""
     for mask in (None, causal()):
         module, inputs = build(case), draw(case.signature, mask=mask)
-        expected = reference(module, *inputs.tensors[:-1], **extras(case, inputs))
-        require_same(call(module, case, inputs), expected, "the result", 1e-10)
+        expected = reference(module, *inputs[:-1], **extras(case, inputs, mask))
+        require_same(call(module, case, inputs, mask), expected, "the result", 1e-10)
 
 
 def has_the_declared_shape(case: Case) -> None:
     """The result has the declared kind and shape, and the dtype of its operands."""
     masks = {"no mask": None, "a causal mask": causal(), "a padding mask": padding()}
     for name, mask in masks.items():
-        result = call(build(case), case, draw(case.signature, mask=mask))
+        result = call(build(case), case, draw(case.signature, mask=mask), mask)
         expected = (BATCH, SIZES.heads, SIZES.tokens, features(case.signature.output.kind))
         shape = tuple(result.shape)
         require(shape == expected, f"under {name}, the shape is {shape}; expected {expected}")
@@ -83,16 +69,14 @@ def has_the_declared_shape(case: Case) -> None:
 
 def has_the_gradients_of_finite_differences(case: Case) -> None:
     """The primitive's gradients equal finite differences in float64."""
-    inputs = draw(case.signature, mask=causal())
-    called, count = _Called(case, inputs), len(inputs.tensors)
+    block, x = _Block(case), draw(case.signature)[-1].requires_grad_()
 
-    def run(*tensors: Tensor) -> Tensor:  # gradcheck changes the parameters in place
-        result: Tensor = called(*tensors[:count])
-        return torch.where(torch.isfinite(result), result, 0.0)
+    def run(x: Tensor, *parameters: Tensor) -> Tensor:  # gradcheck changes them in place
+        result: Tensor = block(x, is_causal=True)
+        return result
 
-    leaves = [*(t.requires_grad_() for t in inputs.tensors), *called.parameters()]
-    if run(*leaves).requires_grad:
-        torch.autograd.gradcheck(run, leaves, fast_mode=True)
+    if run(x).requires_grad:
+        torch.autograd.gradcheck(run, [x, *block.parameters()], fast_mode=True)
 
 
 def trains_every_parameter(case: Case) -> None:
@@ -107,29 +91,68 @@ def trains_every_parameter(case: Case) -> None:
     require(primitive.is_parametric == bool(names), f"{finding} in the class")
 
 
+class _Block(nn.Module):
+    """A case in place of attention, from tokens ``x`` to features of its results in both modes.
+
+    ``visible``, shape (n,), marks the tokens that are no padding. The others are those of the next
+    example of the batch, so what depends on padding depends on another example.
+    """
+
+    def __init__(self, case: Case, visible: Tensor | None = None) -> None:
+        super().__init__()
+        self.module, self.case, self.visible = build(case), case, visible
+
+    def forward(self, x: Tensor, is_causal: bool = False) -> Tensor:
+        mask = causal(x.shape[1]) if is_causal else None
+        if self.visible is not None:
+            mask = self.visible.expand(len(x), 1, 1, -1)
+            x = torch.where(self.visible[:, None], x, x.roll(-1, dims=0))
+        inputs = draw(self.case.signature, mask=mask, x=x)
+        modes = (call(self.module.train(mode), self.case, inputs, mask) for mode in (True, False))
+        result = torch.cat([*modes], dim=1)
+        if self.case.signature.output.kind is Kind.SCORES and mask is not None:
+            result = result.masked_fill(~mask, 0.0)
+        rows = torch.where(result.isfinite(), result, 0.0).transpose(1, 2).flatten(2)
+        generator = torch.Generator().manual_seed(12)
+        out = rows @ torch.randn(rows.shape[2], x.shape[2], generator=generator, dtype=x.dtype)
+        return out if self.visible is None else out * self.visible[:, None]
+
+
+def keeps_examples_apart(case: Case) -> None:
+    """The result for an example depends on no other example of its batch."""
+    leak = _leak(_Block(case))
+    require(not leak, leak)
+
+
 def does_not_see_hidden_keys(case: Case) -> None:
     """Keys that a padding mask hides do not change the result."""
-    for mask, which in ((padding(), "last"), (padding().flip(-1), "first")):
-        gap, query = _influence(case, mask, mask[0, 0, 0], is_padding=True)
-        require(
-            gap <= 1e-12,
-            f"a padding mask that hides the {which} two of {SIZES.tokens} tokens is ignored: a "
-            f"hidden key changes the result at token {query} by {gap:.2g}; {_advice(case)}",
-        )
+    visible = padding(PROBED[1])[0, 0, 0]
+    for part, which in ((visible, "last"), (visible.flip(0), "first")):
+        finding = f"padding of the {which} two tokens changes the result at others"
+        require(not _leak(_Block(case, part)), f"{finding}; {_advice(case)}")
 
 
 def is_as_causal_as_declared(case: Case) -> None:
     """A causal mask hides later tokens, unless ``is_causal_safe`` is false."""
-    gap, query = _influence(case, causal(), torch.arange(SIZES.tokens) < 5)
+    leak = _leak(_Block(case), is_causal=True)
     if case.primitive.is_causal_safe(case.params):
-        require(
-            gap <= 1e-12,
-            f"under a causal mask, a later token changes the result at token {query} by {gap:.2g}; "
-            "expected no effect, or is_causal_safe=lambda params: False among the declarations; "
-            f"{_advice(case)}",
-        )
+        finding = f"{leak}, or is_causal_safe=lambda params: False among the declarations"
+        require(not leak, f"{finding}; {_advice(case)}")
     else:
-        require(gap > 1e-12, "it is declared to see later tokens, and sees none")
+        require(leak, "it is declared to see later tokens, and sees none")
+
+
+def _leak(block: _Block, *, is_causal: bool = False) -> str:
+    """Return in words what the result depends on and must not; nothing if there is no leak."""
+    x = torch.randn(*PROBED, SIZES.dim, generator=torch.Generator().manual_seed(13))
+    sizes = ModelSizes(SIZES.dim, SIZES.heads, 1, x.shape[1])
+    try:
+        probe(block, sizes, is_causal=is_causal, tokens=x)
+    except Leak as leak:
+        return str(leak)
+    except Constant:  # scores may depend on positions only
+        pass
+    return ""
 
 
 def _advice(case: Case) -> str:
@@ -139,52 +162,14 @@ def _advice(case: Case) -> str:
     return f"to hide keys, {change}call {helper} of nas.genome.primitives.tensors"
 
 
-def _influence(
-    case: Case, mask: Tensor, kept: Tensor, *, is_padding: bool = False
-) -> tuple[float, int]:
-    """Return the largest change of results at ``kept`` tokens when all other tokens change.
-
-    Scores that the mask hides are ignored. The second number is the index of the token or query
-    with this change.
-    """
-    inputs, module = draw(case.signature, mask=mask), build(case)
-    results = [inputs, _changed_at(inputs, case.signature, ~kept, is_padding)]
-    before, after = (call(module, case, each)[:, :, kept] for each in results)
-    if case.signature.output.kind is Kind.SCORES:
-        visible = mask.expand(*mask.shape[:-2], *kept.shape, *kept.shape)[..., kept, :]
-        before, after = (torch.where(visible, t, 0.0) for t in (before, after))
-    gap = torch.where(before == after, 0.0, before - after).abs()  # two infinities are equal
-    by_token = gap.nan_to_num(math.inf).amax(dim=(0, 1, 3))
-    return by_token.max().item(), int(kept.nonzero()[by_token.argmax()])
-
-
-def _changed_at(inputs: Inputs, signature: Signature, tokens: Tensor, is_padding: bool) -> Inputs:
-    """Return the inputs with other values at marked tokens.
-
-    An attention score changes if its query or its key is marked, an attention weight only if its
-    query is marked. The forget gates of padding are always 1.
-    """
-
-    def change(tensor: Tensor, kind: Kind) -> Tensor:
-        where = tokens[:, None] | tokens[None, :] if kind is Kind.SCORES else tokens[:, None]
-        if kind.is_gates and is_padding:
-            return tensor
-        if kind.is_gates:  # the gate of a token is a part of all later sums
-            changed = torch.where(where, torch.rand_like(tensor), torch.zeros_like(tensor))
-            return tensor - changed.cumsum(dim=2)
-        return torch.where(where, tensor + torch.randn_like(tensor), tensor)
-
-    kinds = [*(port.kind for port in signature.inputs), Kind.TOKENS]
-    return Inputs([*map(change, inputs.tensors, kinds)], inputs.mask)
-
-
 def survives_a_row_that_sees_no_key(case: Case) -> None:
     """A query without visible keys causes no NaN, and a normaliser gives it zero weights."""
     for name, mask in (
-        ("a mask that hides all keys from query 1", _without_row(1)),
+        ("a mask that hides all keys from query 0", causal().tril(-1)),
         ("a mask that hides all keys from all queries", torch.zeros_like(causal())),
     ):
-        result = _finite(case, draw(case.signature, mask=mask), f"under {name}")
+        inputs = draw(case.signature, mask=mask)
+        result = _finite(case, inputs, mask, f"under {name}")
         if case.signature.role is Role.NORMALIZE:
             finding = f"under {name}, weights of hidden keys are not zero; {_advice(case)}"
             require(not result.masked_select(~mask).any(), finding)
@@ -197,9 +182,9 @@ def leaves_excluded_scores_excluded(case: Case) -> None:
     inputs = draw(case.signature)
     excluded = torch.zeros_like(causal())
     excluded[0, 2] = excluded[3, :4] = excluded[1] = True
-    inputs.tensors[0] = inputs.tensors[0].masked_fill(excluded, -math.inf)
-    for name, inputs.mask in (("no mask", None), ("a mask", _without_row(2))):
-        results = _finite(case, inputs, f"with scores of -inf and {name}")
+    inputs[0] = inputs[0].masked_fill(excluded, -math.inf)
+    for name, mask in (("no mask", None), ("a mask", causal().tril(-1))):
+        results = _finite(case, inputs, mask, f"with scores of -inf and {name}")
         if case.signature.output.kind is Kind.SCORES:
             is_excluded = (results.masked_select(excluded) == -math.inf).all()
             require(is_excluded, f"with {name}, an excluded score comes back; expected -inf")
@@ -208,16 +193,9 @@ def leaves_excluded_scores_excluded(case: Case) -> None:
             require(not has_weight, f"with {name}, an excluded score gets a weight; expected 0")
 
 
-def _without_row(row: int) -> Tensor:
-    """Return a mask (n, n) that hides all keys from the query of index ``row``."""
-    mask = torch.ones_like(causal())
-    mask[row] = False
-    return mask
-
-
-def _finite(case: Case, inputs: Inputs, name: str) -> Tensor:
+def _finite(case: Case, inputs: list[Tensor], mask: Tensor | None, name: str) -> Tensor:
     """Return the result; raise AssertionError if the result or a gradient has NaN."""
-    result, gradients = backward(build(case), case, inputs)
+    result, gradients = backward(build(case), case, inputs, mask)
     require(not result.isnan().any(), f"{name}, the result has NaN; expected numbers")
     _require_finite(gradients, name)
     return result
@@ -232,11 +210,10 @@ def _require_finite(gradients: dict[str, Tensor], name: str) -> None:
 def runs_in_16_bits(case: Case) -> None:
     """Under autocast to 16 bits, results differ from results in float64 by at most 3 %."""
     for dtype in (torch.bfloat16, torch.float16):
-        drawn = draw(case.signature, mask=causal())
-        inputs = Inputs([t.to(dtype) for t in drawn.tensors], drawn.mask)
-        rounded = Inputs([t.double() for t in inputs.tensors], drawn.mask)
-        expected = call(build(case), case, rounded).detach()
-        result, gradients = backward(build(case).float(), case, inputs, dtype)
+        inputs = [t.to(dtype) for t in draw(case.signature, mask=causal())]
+        rounded = [t.double() for t in inputs]
+        expected = call(build(case), case, rounded, causal()).detach()
+        result, gradients = backward(build(case).float(), case, inputs, causal(), dtype)
         size = expected[torch.isfinite(expected)].abs().max().item()
         require_same(result, expected, f"the result in {dtype}", 0.03 * (1 + size))
         _require_finite(gradients, f"in {dtype}")
@@ -245,9 +222,9 @@ def runs_in_16_bits(case: Case) -> None:
 def creates_tensors_on_the_device_of_its_operands(case: Case) -> None:
     """The primitive creates tensors on the device of its operands."""
     module = build(case).to("meta")
-    tensors = [t.to("meta") for t in draw(case.signature).tensors]
+    inputs = [t.to("meta") for t in draw(case.signature)]
     for mask in (None, causal().to("meta")):
-        result = call(module, case, Inputs(tensors, mask))
+        result = call(module, case, inputs, mask)
         require(result.is_meta, f"operands on meta, the result on {result.device}; expected meta")
 
 
@@ -255,16 +232,19 @@ def starts_from_the_seed(case: Case) -> None:
     """Modules of equal seeds and pickled modules compute the same."""
     first, second = (build(case, randomised=False) for _ in range(2))
     inputs = draw(case.signature, mask=causal())
-    expected = call(first, case, inputs)
+    expected = call(first, case, inputs, causal())
     for other, what in ((second, "a module"), (pickle.loads(pickle.dumps(first)), "a copy")):  # noqa: S301
         finding = f"{what} differs; expected random numbers in __init__ only, and plain attributes"
-        require(torch.equal(call(other, case, inputs), expected), finding)
+        require(torch.equal(call(other, case, inputs, causal()), expected), finding)
 
 
 def has_a_cost_rule_for_each_operation(case: Case) -> None:
     """Torch tags the primitive's operations as pointwise, or ``elementwise`` declares them."""
-    inputs = draw(case.signature)
-    count_calls(_Called(case, inputs), tuple(inputs.tensors), case.primitive.elementwise)
+    module, inputs = build(case), draw(case.signature)
+    operands = tuple(inputs[slot] for slot, _ in case.signature.arguments())
+    if "x" in case.primitive.extras:
+        module, operands = WithInput(module), (*operands, inputs[-1])
+    count_calls(module, operands, case.primitive.elementwise)
 
 
 def computes_a_part_of_a_sequence(case: Case) -> None:
@@ -273,14 +253,16 @@ def computes_a_part_of_a_sequence(case: Case) -> None:
         return
     mask = causal() if case.signature.is_paired else None
     inputs, module = draw(case.signature, mask=mask), build(case)
-    whole = call(module, case, inputs)
+    whole = call(module, case, inputs, mask)
     for part in (slice(0, 1), slice(1, 4), slice(4, SIZES.tokens)):
         start = {"start": part.start} if case.primitive.is_positional else {}
         what = (
             f"the result for tokens {part.start} to {part.stop - 1} only (needs_all_tokens = True "
             "in the class allows it to need others)"
         )
-        require_same(call(module, case, inputs, part, **start), whole[:, :, part], what, 1e-10)
+        require_same(
+            call(module, case, inputs, mask, part, **start), whole[:, :, part], what, 1e-10
+        )
 
 
 def is_exported_as_a_file(case: Case) -> None:
@@ -294,6 +276,7 @@ PROMISES: Final[tuple[Promise, ...]] = (
     has_the_declared_shape,
     has_the_gradients_of_finite_differences,
     trains_every_parameter,
+    keeps_examples_apart,
     does_not_see_hidden_keys,
     is_as_causal_as_declared,
     survives_a_row_that_sees_no_key,

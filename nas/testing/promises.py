@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 Promise: TypeAlias = Callable[..., None]
+
+PROBED: Final = 32, 40
+"""Numbers of examples and tokens of a batch in which ``nas.training.dependence`` finds leaks."""
 
 
 def require(condition: object, finding: str) -> None:
@@ -32,6 +35,14 @@ def require_same(actual: Tensor, expected: Tensor, what: str, tolerance: float =
     if far.any():
         gap = (actual.double() - expected.double()).abs()[far].max().item()
         raise AssertionError(f"{what} differs by up to {gap:.2g}; expected at most {tolerance:.2g}")
+
+
+def noisy(module: nn.Module) -> nn.Module:
+    """Return a module in float64 with noise on its weights, since zeros would hide errors."""
+    with torch.no_grad():
+        for parameter in module.double().parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return module
 
 
 def gradients(out: Tensor, leaves: Iterable[Tensor]) -> list[Tensor]:

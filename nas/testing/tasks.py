@@ -17,19 +17,11 @@ from nas.tasks import Data, ModelTask, Task, parse_task
 from nas.testing.promises import Promise, keep, require, require_same
 
 CPU: Final = torch.device("cpu")
-# Fraction of the distance from chance to ideal that an untrained model may reach.
-MAX_START: Final = 0.5
+MAX_START: Final = 0.5  # of the distance from chance to ideal, of an untrained model
 
 
 def check_task(task: Task) -> None:
-    """Check a task against the promises of its family.
-
-    The task should be small, since it is trained twice.
-
-    Raises:
-        AssertionError: a promise is broken; the message names it.
-        DataError: its data cannot be loaded.
-    """
+    """Check a small task, which is trained twice, against the promises of its family."""
     subject = f"the task {task.name!r} of {task.kind}"
     data = task.load()
     keep(subject, PROMISES, task, data)

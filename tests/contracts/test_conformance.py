@@ -17,6 +17,7 @@ from nas.genome.primitives import Role
 from nas.genome.primitives.base import REGISTRY, primitive
 from nas.genome.primitives.tensors import drop_padding
 from nas.testing import check_mechanism, check_primitive
+from nas.testing.mechanisms import sees_no_later_token_and_no_other_example
 from nas.testing.promises import keep
 from nas.testing.tasks import MODEL_PROMISES, loads_the_same_data
 from tests.contracts.test_plugins import TINY
@@ -54,11 +55,11 @@ class Wrong(torch.autograd.Function):
 @pytest.mark.parametrize(
     ("rule", "declared", "said"),
     [
-        (lambda q, k: (q @ k.mT)[..., :-1], {}, r"the shape is \(2, 4, 9, 8\); expected"),
+        (lambda q, k: (q @ k.mT)[..., :-1], {}, r"the shape is \(4, 4, 9, 8\); expected"),
         (lambda q, k: Wrong.apply(q @ k.mT), {}, "Jacobian mismatch .* with respect to input 0"),
-        (lambda q, k: q @ (k + k.mean(2, True)).mT, {}, "a hidden key changes the result at token"),
+        (lambda q, k: q @ (k + k.mean(2, True)).mT, {}, "padding of the last two tokens changes"),
         (lambda q, k: q @ k.mT, {"is_causal_safe": lambda p: False}, "later tokens, and sees none"),
-        (lambda q, k: q @ k.mT + torch.rand(()), {}, "differs; expected random|Jacobian|hidden"),
+        (lambda q, k: q @ k.mT + torch.rand(()), {}, "differs; expected random|Jacobian"),
     ],
 )
 def test_kit_detects_a_broken_score(rule: Any, declared: dict[str, Any], said: str) -> None:
@@ -68,26 +69,64 @@ def test_kit_detects_a_broken_score(rule: Any, declared: dict[str, Any], said: s
         check_primitive("planted")
 
 
-class Summed(nn.Module):
-    """Sums of a token and the earlier tokens, whose class does not say that they need them all."""
+class OnTokens(nn.Module):
+    """A function of the tokens, with zeros in place of padding."""
+
+    rule: Callable[[Tensor], Tensor]
+    needs_all_tokens = True
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        return drop_padding(tokens, mask).cumsum(dim=2)
+        return type(self).rule(drop_padding(tokens, mask))
 
 
-class Blind(Summed):
+class Summed(OnTokens):
+    """Sums of a token and the earlier tokens, whose class does not say that they need them all."""
+
+    needs_all_tokens = False
+    rule = staticmethod(lambda x: x.cumsum(dim=2))
+
+
+class Blind(OnTokens):
     """Sums that read padding."""
-
-    needs_all_tokens = True
 
     def forward(self, tokens: Tensor) -> Tensor:  # type: ignore[override]
         return tokens.cumsum(dim=2)
 
 
+def of_blocks(rule: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Apply a function to each block of eight tokens."""
+    return lambda x: torch.cat([rule(block) for block in x.split(8, dim=2)], dim=2)
+
+
+LEAKS: dict[str, Callable[[Tensor], Tensor]] = {
+    "local attention": of_blocks(lambda x: torch.softmax(x @ x.mT, dim=-1) @ x),
+    "norm of a block": of_blocks(lambda x: x / (1.0 + x.norm(dim=2, keepdim=True))),
+    "closed gate": lambda x: x + 1e-9 * x.mean(dim=2, keepdim=True),
+    "next token": lambda x: x + nn.functional.pad(x[:, :, 1:], (0, 0, 0, 1)),
+    "beyond 32 tokens": lambda x: x + (x.shape[2] > 32) * x.flip(2),
+    "three examples": lambda x: x + (len(x) > 2) * x.mean(dim=0),
+    "16 examples": lambda x: x + (len(x) > 16) * x.roll(1, dims=0),
+}
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_kit_detects_a_leak(name: str) -> None:
+    said = "other examples" if "examples" in name else "depends on later tokens"
+    OnTokens.rule = staticmethod(LEAKS[name])
+    primitive("planted", ON_TOKENS, role=Role.POSITION, **TEXTS)(OnTokens)
+    with pytest.raises(AssertionError, match=said):
+        check_primitive("planted")
+    genome = build(
+        ("planted", "v"), ("scaled_dot_product", "qk"), ("softmax", [1]), ("weighted_sum", [2, 0])
+    )
+    with pytest.raises(AssertionError, match=said):
+        keep("it", [sees_no_later_token_and_no_other_example], genome)
+
+
 @pytest.mark.parametrize(
     ("module", "said"),
     [
-        (Blind, "hides the first two of 9 tokens .* token 2 by .* give forward an argument"),
+        (Blind, "padding of the first two tokens changes .* give forward an argument"),
         (Summed, "for tokens 1 to 3 only .needs_all_tokens = True"),
     ],
 )

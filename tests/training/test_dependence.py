@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
-from nas.compiler import build_attention
+from nas.compiler import build_attention, make_plan
 from nas.genome import ModelSizes
-from nas.genome.mechanisms import MECHANISMS, mechanism
+from nas.store.sources import load_genome
 from nas.training.dependence import Constant, LastTokens, Leak, probe
 from tests.genomes import build
 
 SIZES = ModelSizes(32, 8, 2, 16)
+DOCS = Path(__file__).parents[2] / "docs"
+FINDS = sorted([*DOCS.glob("genomes/*.json"), *DOCS.glob("finds/*_*.py")])
 
 
 def block_of(genome):
     return build_attention(genome, SIZES.dim, SIZES.heads)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_probe_passes_every_named_mechanism(name):
-    block = block_of(mechanism(name).genome)
+@pytest.mark.parametrize("path", FINDS, ids=lambda path: path.name)
+def test_probe_passes_every_find(path):
+    """``nas.testing`` probes the named mechanisms; a file is probed by gradients, too."""
+    if path.suffix == ".json":
+        genome = load_genome(str(path))
+        block, is_causal = block_of(genome), not make_plan(genome).unsafe
+    else:
+        block, is_causal = runpy.run_path(str(path))["Attention"](SIZES.dim, SIZES.heads), True
     before = {key: value.clone() for key, value in block.state_dict().items()}
-    probe(block, SIZES, is_causal=True)
+    probe(block, SIZES, is_causal=is_causal)
     assert all(torch.equal(value, before[key]) for key, value in block.state_dict().items())
 
 

@@ -9,7 +9,7 @@ import nas
 from nas.compiler.kernels import fast_class
 from nas.compiler.kernels.normalisers import softmax_of_largest
 from nas.genome.primitives import Sizes
-from nas.testing.cases import Case, Inputs, build, call, causal, draw, padding
+from nas.testing.cases import Case, build, call, causal, draw, padding
 from tests.contracts.test_primitives import CASES
 from tests.tensors import check_same, with_gradients
 
@@ -31,8 +31,8 @@ def test_fast_class_equals_its_primitive(case: Case, mask: torch.Tensor | None) 
     given = draw(case.signature, LONG, mask)
     results = []
     for module in (plain, fast):
-        leaves = [t.clone().requires_grad_() for t in given.tensors]
-        out = call(module, case, Inputs(leaves, mask))
+        leaves = [t.clone().requires_grad_() for t in given]
+        out = call(module, case, leaves, mask)
         results.append(with_gradients(out, [*leaves, *module.parameters()]))
     check_same(*results)
 
