@@ -30,6 +30,7 @@ RECORDS: Final = 1000
 SINGLE: Final = 10_000  # judgements without a record
 PAIRS: Final = 40
 LEARNED: Final = 40.0  # distance from chance to the reference: 40 points of accuracy, noise 1 point
+NEAR_CHANCE: Final = 0.5  # the same for a reference that learned less than its noise
 TABLES: Final = ("attention-bench", "attention-bench-quick", "recall-bench")
 EFFECTS: Final = (1.0, 2.0, 3.0)
 RARE: Final = (10, 20, 50)
@@ -51,7 +52,9 @@ def judging(options: argparse.Namespace) -> Iterator[Row]:
         gains[f"fails at 1 seed of {rare}"] = (_failing(rare, rng), ("mean",))
         gains[f"jackpot at 1 seed of {rare}"] = (_jackpot(rare, rng), ("typical",))
     for name, (draw, false) in gains.items():
-        yield {"gains": name, **_shares(draw, false)}
+        yield {"gains": name, **_shares(draw, false, LEARNED)}
+    near = _shares(gains["normal"][0], ("typical", "mean"), NEAR_CHANCE)
+    yield {"gains": "normal, reference near chance", **near}
     powers: tuple[tuple[Claim, int], ...] = (("typical", 20), ("typical", PAIRS), ("mean", 200))
     for claim, most in powers:
         for effect in EFFECTS:
@@ -94,22 +97,23 @@ def _recorded(table: str, rng: np.random.Generator) -> Draw:
     return lambda shape: rng.choice(residuals, shape)
 
 
-def _shares(draw: Draw, false: tuple[Claim, ...]) -> dict[str, object]:
+def _shares(draw: Draw, false: tuple[Claim, ...], learned: float) -> dict[str, object]:
     """Return the share of records and judgements with a claim, for claims that are false."""
     shares: dict[str, object] = {}
     claims: tuple[Claim, ...] = ("typical", "mean")
     for claim in claims:
-        records = [_is_claimed(draw((PLACES, PAIRS)), claim, PLACES).any() for _ in range(RECORDS)]
-        single = _is_claimed(draw((SINGLE, PAIRS)), claim, 1)
+        drawn = (draw((PLACES, PAIRS)) for _ in range(RECORDS))
+        records = [_is_claimed(gains, claim, PLACES, learned).any() for gains in drawn]
+        single = _is_claimed(draw((SINGLE, PAIRS)), claim, 1, learned)
         for what, wrong in (("records", np.array(records)), ("judgements", single)):
             text = str(Mean(100 * wrong.mean(), 100 * wrong.std() / np.sqrt(len(wrong))))
             shares[f"{claim}, {what} %"] = text if claim in false else f"({text}, true)"
     return shares
 
 
-def _is_claimed(gains: Array, claim: Claim, places: int) -> Array:
+def _is_claimed(gains: Array, claim: Claim, places: int, learned: float) -> Array:
     """Return which edits are claimed to be better or worse, (edits,), from gains (edits, pairs)."""
-    both = evidence(np.stack([gains, -gains]), claim, LEARNED)
+    both = evidence(np.stack([gains, -gains]), claim, learned)
     claimed: Array = (both >= needed(places)).any(axis=(0, 2))
     return claimed
 

@@ -12,8 +12,8 @@ w wins and l losses, B the beta function and I the regularised incomplete beta f
 
 the mean of the likelihood ratio (2p)^w (2 - 2p)^l over p in (1/2, 1).
 
-Claim "mean": the mean gain is positive, where a loss counts at most ``cap``. With
-x_i = max(gain_i / cap, -1),
+Claim "mean": the mean gain is positive, where a gain or loss counts at most ``cap``. With x_i =
+gain_i / cap, limited to [-1, 1],
 
     e = mean over L in (0, 1) of (1 + L x_1) (1 + L x_2) ... (1 + L x_n).
 
@@ -74,7 +74,7 @@ def evidence(gains: ArrayLike, claim: Claim, cap: float) -> Array:
     x = np.asarray(gains, float)
     if claim == "typical":
         return _evidence_of_counts(np.cumsum(x > 0, axis=-1), np.cumsum(x < 0, axis=-1))
-    steps = np.log1p(STAKES * np.maximum(x / cap, -1.0)[..., None])
+    steps = np.log1p(STAKES * np.clip(x / cap, -1.0, 1.0)[..., None])
     wealth = logsumexp(np.cumsum(steps, axis=-2), axis=-1) - np.log(len(STAKES))
     e: Array = np.exp(np.minimum(wealth, 700.0))
     return e

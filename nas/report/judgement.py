@@ -55,7 +55,7 @@ class Judgement(Result):
             ``high`` of an interval of the median that is valid after every number of pairs, from
             the eighth pair on.
         needed: e-value from which a claim is made.
-        cap: the most that a loss counts in the claim about the mean.
+        cap: the most that a gain or a loss counts in the claim about the mean.
         place: place of the judged mechanism among those with trainings in the record, from 1; the
             reference is not counted.
         places: number of mechanisms over which the probability of false claims is bounded.
@@ -105,25 +105,24 @@ def make_judgement(
 ) -> Judgement:
     """Return the judgement of a mechanism after ``rows``, trainings of both with the same seeds.
 
-    A failed training counts as one that learned nothing: its metric is ``metric.chance``. A loss
-    counts at most the distance from chance to the first training of the reference that is better
-    than chance (from chance to the ideal if none is). The pairs up to this training are no evidence
-    about the mean, because the bound must not depend on the gains that it bounds.
+    A failed training counts as one that learned nothing: its metric is ``metric.chance``, or that
+    of the other training of the pair if this is worse. A gain or loss counts at most the distance
+    from chance to the first training of the reference that is better than chance (from chance to
+    the ideal if none is). The pairs up to this training are no evidence about the mean, because the
+    bound must not depend on the gains that it bounds.
     """
     ordered = sorted(rows, key=lambda row: (row.mechanism == source, row.repeat))
     comparison = compare(ordered, {task: task}, None, len(rows) // 2)
-    scores = {
-        name: [metric.chance if value is None else value for value in by_repeat.values()]
-        for name in (source, against)
-        for by_repeat in [comparison.cells[task, name].values]
-    }
     sign = 1 if metric.direction == "max" else -1
-    differences = [a - b for a, b in zip(scores[source], scores[against], strict=True)]
-    gains = [sign * each for each in differences]
-    learned = [sign * (score - metric.chance) for score in scores[against]]
-    first = next((i for i, distance in enumerate(learned) if distance > 0), None)
-    cap = abs(metric.ideal - metric.chance) if first is None else learned[first]
-    start = 0 if first is None else first + 1
+    learned, base = (
+        [None if value is None else sign * (value - metric.chance) for value in values]
+        for values in (comparison.cells[task, name].values.values() for name in (source, against))
+    )
+    gains = [_gain(own, other) for own, other in zip(learned, base, strict=True)]
+    differences = [sign * each for each in gains]
+    above = ((i, distance) for i, distance in enumerate(base) if distance and distance > 0)
+    first, cap = next(above, (-1, abs(metric.ideal - metric.chance)))
+    start = first + 1
     evidence: dict[Claim, list[float]] = {"typical": gains, "mean": gains[start:]}
     bounds = typical_interval(differences, LEVEL / places) or ()
     return Judgement(
@@ -149,6 +148,13 @@ def make_judgement(
         place=place,
         places=places,
     )
+
+
+def _gain(own: float | None, other: float | None) -> float:
+    """Return the gain of a pair from both distances to chance, None for a failed training."""
+    if own is None:
+        return -max(other or 0.0, 0.0)
+    return own - other if other is not None else max(own, 0.0)
 
 
 def judgement_table(console: Console, result: Judgement) -> None:
@@ -214,6 +220,6 @@ def _bound(result: Judgement) -> str:
     return (
         f"A claim needs {result.needed:,.0f}; it is false with a probability of at most "
         f"{LEVEL:.0%}{within}, for gains of any distribution. A failed training counts as one that "
-        f"learned nothing, and in the mean a loss counts at most {quantity(result.cap, unit)}: "
-        "rare failures are excluded by the mean alone."
+        "learned nothing, and in the mean a gain or loss counts at most "
+        f"{quantity(result.cap, unit)}: rare failures are excluded by the mean alone."
     )

@@ -15,6 +15,7 @@ from nas.common.rates import CHOOSING_SEEDS
 from nas.evaluation.trial import Budget, Evaluation
 from nas.report.comparison import Comparison, TrainingRow, compare
 from nas.report.comparison_table import comparison_table
+from nas.report.judgement import make_judgement
 
 from .claims import corrected_sides
 from .conftest import Printed
@@ -23,6 +24,16 @@ ACCURACY = Metric("accuracy", "fraction", "max", 0.1, 1.0)
 BITS = Metric("bits_per_byte", "bit", "min", 5.0, 0.0)
 COSTS = {"macs": 1e6}
 BASE = np.random.default_rng(0).normal(0.5, 0.05, 5)
+
+
+@pytest.mark.parametrize("base", [0.05, 0.5])
+def test_a_failed_training_is_no_gain(base: float) -> None:
+    """Also beside a reference that is worse than chance, and as the reference of another."""
+    scores = {"fails": [None] * 9, "mha": [base] * 9}
+    for source, against, side in (("fails", "mha", "worse"), ("mha", "fails", "better")):
+        rows = trainings(scores)
+        judged = make_judgement(source, against, "images", rows, ACCURACY, "typical", 1, 1)
+        assert judged.verdict == ("undecided" if base < ACCURACY.chance else side)
 
 
 def trainings(values: Any, metric: Metric = ACCURACY, part: str = "images") -> list[TrainingRow]:
