@@ -60,7 +60,7 @@ def evaluate(
         tasks: names or paths of tasks; by default the task and data of the run of the first source
             that names a mechanism of a run, else vit-cifar10.
         against: the reference; by default the first source.
-        data: training data; with several tasks a mapping from a task's name or path.
+        data: training data; with several tasks a mapping from a task as it is in ``tasks``.
         test: whether to evaluate on test sets instead of examples held out of training.
         Others: see ``nas.api.execution``.
 
@@ -121,14 +121,11 @@ def _load_tasks(
     if not tasks and not isinstance(data, Mapping):
         loaded: list[Task] = [task_for(sources, None, data, overrides)]
     else:
-        named = {path: load_task(path).main.name for path in tasks or [DEFAULT_TASK]}
+        named = tasks or [DEFAULT_TASK]
         specs = data if isinstance(data, Mapping) else dict.fromkeys(named, data)
-        loaded = [
-            load_task(path, data=specs.get(path, specs.get(name)), overrides=overrides).main
-            for path, name in named.items()
-        ]
-        if unknown := specs.keys() - {*named, *named.values()}:
+        if unknown := specs.keys() - {*named}:
             raise ConfigError(f"data: {', '.join(sorted(unknown))} is none of the tasks.")
+        loaded = [load_task(t, data=specs.get(t), overrides=overrides).main for t in named]
     by_name = {task.name: task for task in loaded}
     if len(by_name) < len(tasks):
         raise ConfigError(f"tasks: found {', '.join(tasks)}; expected each once, by its own name.")

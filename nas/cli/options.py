@@ -110,10 +110,7 @@ def data_of(specs: Sequence[str], tasks: Sequence[str]) -> str | dict[str, str] 
     """Return the option ``--data`` of a command with several tasks: SPEC, or TASK=SPEC for each."""
     if len(specs) == 1 and specs[0].partition("=")[0] not in tasks:
         return specs[0]
-    named = {name: spec for name, _, spec in (text.partition("=") for text in specs)}
-    if len(named) < len(specs) or not all(named.values()):
-        raise typer.BadParameter(f"found {', '.join(specs)}; expected TASK=SPEC, once a task")
-    return named or None
+    return {name: spec for name, _, spec in (text.partition("=") for text in specs)} or None
 
 
 def names(text: str) -> list[str]:

@@ -19,7 +19,7 @@ import heapq
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, Literal, TypeAlias
 
@@ -75,7 +75,7 @@ class Dispatcher:
         self._pending: list[_Ticket] = []  # a heap
         self._finished: list[tuple[Trial, Evaluation]] = []
         self._starting: dict[Any, _Worker] = {}  # by reference
-        self._running: dict[Any, _Run] = {}  # by reference; the longest run is first
+        self._running: dict[Any, _Worker] = {}  # by reference; the longest training is first
         self._free: list[_Worker] = []
         self._unfit: list[_Worker] = []  # kept, so that no other worker starts in their place
         self._numbers = count()
@@ -110,8 +110,8 @@ class Dispatcher:
 
     def close(self) -> None:
         """End all workers and drop all queued and running trials."""
-        busy = (run.worker for run in self._running.values())
-        for worker in (*self._starting.values(), *busy, *self._free, *self._unfit):
+        busy = *self._starting.values(), *self._running.values()
+        for worker in (*busy, *self._free, *self._unfit):
             self._pool.kill(worker.process)
         for workers in (self._starting, self._running, self._free, self._unfit, self._pending):
             workers.clear()
@@ -123,14 +123,16 @@ class Dispatcher:
     def _assign(self) -> None:
         """Start queued trials on free workers; a trial that is retried runs alone."""
         while self._pending and self._free:
-            other = self._longest_run()
+            other = self._longest_busy()
             if other and (other.ticket.is_retry or self._pending[0].is_retry):
                 return
-            worker, ticket = self._free.pop(), heapq.heappop(self._pending)
-            ref = self._pool.submit(worker.process, ticket.trial, is_alone=ticket.is_retry)
-            self._running[ref] = _Run(worker, ticket, self._clock())
+            worker = self._free.pop()
+            worker.ticket, worker.since = heapq.heappop(self._pending), self._clock()
+            is_alone = worker.ticket.is_retry
+            ref = self._pool.submit(worker.process, worker.ticket.trial, is_alone=is_alone)
+            self._running[ref] = worker
 
-    def _longest_run(self) -> _Run | None:
+    def _longest_busy(self) -> _Worker | None:
         return next(iter(self._running.values()), None)
 
     def _handle_events(self) -> None:
@@ -143,17 +145,17 @@ class Dispatcher:
         for ref in answers:
             if worker := self._starting.pop(ref, None):
                 self._handle_start(worker, ref)
-            elif run := self._running.pop(ref, None):  # None: the worker was ended meanwhile
-                self._handle_answer(run, ref)
+            elif worker := self._running.pop(ref, None):  # None: the worker was ended meanwhile
+                self._handle_answer(worker, ref)
         while self._next_limit() <= self._clock():
-            run = self._running.pop(next(iter(self._running)))
+            worker = self._running.pop(next(iter(self._running)))
             text = f"no answer within {self._patience:g} s, so its worker was ended"
-            self._finished.append((run.ticket.trial, self._failure(run, "time_limit", text)))
-            self._replace(run.worker)
+            self._finished.append((worker.ticket.trial, self._failure(worker, "time_limit", text)))
+            self._replace(worker)
         self._assign()  # workers run while the caller handles the finished trials
 
     def _next_limit(self) -> float:
-        longest = self._longest_run()
+        longest = self._longest_busy()
         return longest.since + self._patience if longest else math.inf
 
     def _check_workers(self) -> float:
@@ -195,8 +197,8 @@ class Dispatcher:
             self._free.append(worker)
             self._is_wait_reported = False
 
-    def _handle_answer(self, run: _Run, ref: Any) -> None:
-        worker, ticket = run.worker, run.ticket
+    def _handle_answer(self, worker: _Worker, ref: Any) -> None:
+        ticket = worker.ticket
         try:
             evaluation, is_usable = self._pool.get(ref)
         except (DeviceError, WorkerLostError) as error:
@@ -208,7 +210,7 @@ class Dispatcher:
             if cause == "node":
                 return heapq.heappush(self._pending, ticket)
             reason: Reason = "out_of_memory" if cause == "memory" else "worker_lost"
-            evaluation = self._failure(run, reason, f"its worker was lost twice: {why}")
+            evaluation = self._failure(worker, reason, f"its worker was lost twice: {why}")
         else:
             if is_usable:
                 self._free.append(worker)
@@ -231,10 +233,10 @@ class Dispatcher:
         self._waiting_since = self._clock()
         self._start(worker.resources)
 
-    def _failure(self, run: _Run, reason: Reason, text: str) -> Evaluation:
-        trial, seconds = run.ticket.trial, self._clock() - run.since
-        budget, name = self._budgets[trial.is_target], run.worker.name
-        return Evaluation.failure(trial, budget, reason, text, name, seconds)
+    def _failure(self, worker: _Worker, reason: Reason, text: str) -> Evaluation:
+        trial, seconds = worker.ticket.trial, self._clock() - worker.since
+        budget = self._budgets[trial.is_target]
+        return Evaluation.failure(trial, budget, reason, text, worker.name, seconds)
 
 
 @dataclass(slots=True, order=True)
@@ -252,12 +254,5 @@ class _Worker:
     resources: Any
     failures: int  # failed starts before this one
     name: str = ""  # host name and process id, once the worker has started
-
-
-@dataclass(slots=True, eq=False)
-class _Run:
-    """A trial that runs on a worker since a clock time."""
-
-    worker: _Worker
-    ticket: _Ticket
-    since: float
+    ticket: _Ticket = field(init=False)  # of the trial that it runs or ran last
+    since: float = 0.0  # clock time at which the trial started

@@ -64,10 +64,7 @@ class Worker:
     """The Ray actor: a process that trains one candidate after another."""
 
     def prepare(
-        self,
-        version: str,
-        plugins: tuple[Sequence[str], Sequence[str]],
-        references: Iterable[Any],
+        self, version: str, plugins: tuple[Sequence[str], Sequence[str]], references: Iterable[Any]
     ) -> tuple[str, str]:
         """Load everything that trainings need; return the worker's name and its machine's Ray id.
 

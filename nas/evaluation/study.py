@@ -126,9 +126,7 @@ def cost_context(
 
 
 def costs_under(
-    resolved: ResolvedGenome | UserModule,
-    context: CostContext,
-    names: Iterable[str] | None = None,
+    resolved: ResolvedGenome | UserModule, context: CostContext, names: Iterable[str] | None = None
 ) -> dict[str, float]:
     """Return costs as ``costs_of`` does; of a user's own module only those that can be measured."""
     if not isinstance(resolved, UserModule):

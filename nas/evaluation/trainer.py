@@ -89,12 +89,7 @@ class _Progress:
 
 
 def train_candidate(
-    trial: Trial,
-    task: Task,
-    data: Data,
-    *,
-    device: str = "cpu",
-    time_limit: float | None = None,
+    trial: Trial, task: Task, data: Data, *, device: str = "cpu", time_limit: float | None = None
 ) -> Evaluation:
     """Train one candidate and evaluate it; an ``Exception`` becomes a failed evaluation.
 
@@ -132,12 +127,7 @@ def train_candidate(
 
 
 def train_guarded(
-    train: Train,
-    trial: Trial,
-    task: Task,
-    data: Data,
-    device: str,
-    time_limit: float | None,
+    train: Train, trial: Trial, task: Task, data: Data, device: str, time_limit: float | None
 ) -> Evaluation:
     """Call a training function, in a new process if the mechanism is a user's own torch module.
 
@@ -221,9 +211,8 @@ def worker_name() -> str:
 
 
 def _explain(error: Exception) -> tuple[Reason, str]:
-    for kind, reason in OUTCOMES.items():
-        if isinstance(error, kind):
-            return reason, f"{error}."
+    if reason := OUTCOMES.get(type(error)):
+        return reason, f"{error}."
     if is_out_of_memory(error):
         return "out_of_memory", f"{type(error).__name__}: {error}"
     calls = "".join(traceback.format_tb(error.__traceback__)).splitlines()

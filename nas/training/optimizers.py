@@ -100,11 +100,7 @@ def matrices_of(model: nn.Module) -> set[Tensor]:
 
 
 def muon_step(
-    weights: list[Tensor],
-    gradients: list[Tensor],
-    momenta: list[Tensor],
-    rate: float,
-    decay: float,
+    weights: list[Tensor], gradients: list[Tensor], momenta: list[Tensor], rate: float, decay: float
 ) -> None:
     """Update matrices of one shape and their momenta by a step of Muon with Nesterov momentum."""
     torch._foreach_lerp_(momenta, gradients, 1 - MUON_MOMENTUM)
