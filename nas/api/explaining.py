@@ -114,16 +114,14 @@ def _read(
     Each is taken from the argument, else from the run of the genome, else it is the default. There
     are no unit times if the task is not the run's, or the run measured none.
     """
-    run_task, rules = None, load_policy(policy or DEFAULT_POLICY)
+    setup, rules = None, load_policy(policy or DEFAULT_POLICY)
     if source.run is not None:
         with open_run(source.run) as run:
             setup = run.setup
-        if policy is None:
-            rules = from_text(setup.policy, Policy)
-        if task is None:
-            run_task = load_frozen_task(setup.task, data)
-    if run_task is None or source.run is None:
+        rules = rules if policy is not None else from_text(setup.policy, Policy)
+    if setup is None or source.run is None or task is not None:
         chosen = load_task(task or DEFAULT_TASK, data=data).main
         return chosen, chosen.load(), rules, {}
+    run_task = load_frozen_task(setup.task, data)
     loaded, chosen = load_unchanged(source.run, setup.task, run_task), run_task.main
     return chosen, loaded if chosen is run_task else chosen.load(), rules, setup.calibration

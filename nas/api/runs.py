@@ -103,14 +103,7 @@ def search(
     """
     chosen = load_space(space).asked(objectives, region)
     short, name = task_of(chosen, task, data), target or chosen.target
-    config = SearchConfig(
-        algorithm=algorithm,
-        population=population,
-        generations=generations,
-        seed=seed,
-        repeats=repeats,
-        lag=lag,
-    )
+    config = SearchConfig(algorithm, population, generations, seed, repeats, lag)
     with _listening(listener, track) as shown:
         result = run_search(
             chosen,
