@@ -64,7 +64,7 @@ def primitives(
         print_json(found)
         return
     code = found.pop("code")
-    _table({key: text for key, text in found.items() if text})
+    _list({key: text for key, text in found.items() if text}, as_json)
     tell(f"\n{code}")
 
 
@@ -105,15 +105,11 @@ def _file(path: Path, as_json: bool) -> None:
 
 
 def _list(descriptions: Mapping[str, str], as_json: bool) -> None:
-    if as_json:
-        print_json(dict(descriptions))
-    else:
-        _table(descriptions)
-
-
-def _table(descriptions: Mapping[str, str]) -> None:
     from rich.table import Table
 
+    if as_json:
+        print_json(dict(descriptions))
+        return
     table = Table.grid("", "", padding=(0, 2, 0, 0))
     table.columns[0].no_wrap = True
     for name, description in descriptions.items():

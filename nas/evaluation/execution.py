@@ -126,11 +126,6 @@ class WorkerResources:
     cores: float = 1.0  # below 1 if a machine has more GPUs than cores
     node: str = ""  # Ray's id of the machine on which the worker starts; empty for any machine
 
-    @property
-    def device(self) -> str:
-        """The torch device of the worker: "cuda" or "cpu"."""
-        return "cuda" if self.gpus else "cpu"
-
 
 def allocate(execution: Execution, machines: Sequence[Machine]) -> list[WorkerResources]:
     """Return the cores and GPUs of each worker that starts at the beginning.
@@ -228,6 +223,6 @@ def make_evaluator(
 
     gpus = 0 if execution.gpus_per_worker == 0 else usable_gpus()
     resources, *_ = allocate(execution, [Machine(cores=1, gpus=gpus)])
-    check_computes(torch.device(resources.device))
-    limit = execution.time_limit
-    return LocalEvaluator(task, data, device=resources.device, time_limit=limit, target=target)
+    device, limit = "cuda" if resources.gpus else "cpu", execution.time_limit
+    check_computes(torch.device(device))
+    return LocalEvaluator(task, data, device=device, time_limit=limit, target=target)
