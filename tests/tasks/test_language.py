@@ -85,13 +85,14 @@ def test_synthetic_stories_answer_their_questions():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_attention_beats_uniform_on_synthetic_stories(seed):
-    task = load_task("bytes")
+@pytest.mark.parametrize(("task", "gap"), [("bytes", 0.02), ("bytes-quick", 0.05)])
+@pytest.mark.parametrize("seed", range(2))
+def test_attention_beats_uniform_on_synthetic_stories(task, gap, seed):
+    task = load_task(task)
     data = task.load()
     mha, uniform = (
         train_candidate(Trial("key", mechanism(name).genome, seed), task, data)
         for name in ("mha", "uniform")
     )
     bits = uniform.metrics["bits_per_byte"]
-    assert mha.metrics["bits_per_byte"] + 0.2 < bits < task.metrics(data)[0].chance
+    assert mha.metrics["bits_per_byte"] + gap < bits < task.metrics(data)[0].chance
