@@ -178,6 +178,21 @@ def test_arguments_are_refused_in_a_sentence(
         function(**arguments)
 
 
+@pytest.mark.parametrize(
+    ("function", "positions", "names", "words"),
+    [
+        (nas.cost, ("mha", 64), {}, "too many positional"),  # dim is given by name alone
+        (nas.load_plugin, ("a.py", "b.py"), {}, "too many positional"),
+        (nas.cost, ("mha",), {"sources": "gqa"}, "multiple values for argument 'sources'"),
+    ],
+)
+def test_arguments_without_a_place_are_an_error_of_python(
+    function: Any, positions: Any, names: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(TypeError, match=words):
+        function(*positions, **names)
+
+
 def test_arguments_are_converted_to_the_types_of_python() -> None:
     counted = nas.cost("mha", dim=np.int64(64), tokens=np.array([7, 9])).to_dict()
     assert counted == nas.cost(["mha"], dim="64", tokens=[7, 9]).to_dict()  # type: ignore[arg-type]

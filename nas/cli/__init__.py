@@ -42,8 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         elif isinstance(stream, io.TextIOWrapper):  # printing a formula must not fail in ASCII
             with contextlib.suppress(OSError, ValueError):
                 stream.reconfigure(errors="replace")
-    for module in COMMANDS:
-        importlib.import_module(f"nas.cli.{module}")
     # Schedulers send SIGTERM before they end a job; in a container it is ignored by default.
     before = signal.signal(signal.SIGTERM, _interrupt_once)
     try:
@@ -58,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         complain("interrupted; what was recorded is kept.")
         status = INTERRUPTED
-    except (MemoryError, ImportError) as error:  # for example of torch, if memory is limited
-        complain(f"not enough memory, or a package that cannot be imported ({error}).")
+    except (MemoryError, RecursionError, ImportError) as error:  # of torch, if memory is limited
+        complain(f"not enough memory or stack, or a package that cannot be imported ({error}).")
         status = 2
     except BrokenPipeError:
         _discard_output()
@@ -82,6 +80,9 @@ def _interrupt_once(number: int, frame: Any) -> NoReturn:
 
 def _run(arguments: Sequence[str] | None) -> int:
     from nas.cli.app import app
+
+    for module in COMMANDS:
+        importlib.import_module(f"nas.cli.{module}")
 
     usage_error: Any = typer.BadParameter.__base__  # typer exports only its subclasses
     try:

@@ -25,13 +25,15 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
     Raises:
         ConfigError: an argument is unknown, is missing, or has another type.
+        TypeError: arguments have positions that the function does not have, or are given twice.
     """
-    parameters = inspect.signature(function).parameters
+    signature = inspect.signature(function)
     model = functools.cache(functools.partial(_model, function))
 
     @functools.wraps(function)
     def converting(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = dict(zip(parameters, args, strict=False)) | kwargs
+        named = {name: kwargs[name] for name in kwargs if name in signature.parameters}
+        given = signature.bind_partial(*args, **named).arguments | kwargs
         arguments = parse_model(given, model(), f"nas.{function.__name__}")
         return function(**{name: getattr(arguments, name) for name in given})  # type: ignore[call-arg]
 

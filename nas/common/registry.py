@@ -16,6 +16,7 @@ import hashlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -172,11 +173,8 @@ class Registry(Mapping[str, M]):
                 warnings.warn(plugin.complaint, NasWarning, stacklevel=3)
 
     def _import_plugin(self, point: EntryPoint, points: tuple[EntryPoint, ...]) -> Plugin:
-        before, fault, offered = set(self._members), "", []
-        try:
-            point.load()
-        except (Exception, SystemExit) as error:
-            fault = _one_line(error)
+        before, offered = set(self._members), []
+        fault = _one_line(error) if (error := _raised(point.load)) else ""
         for name in self._members:
             # A plug-in may import another one, which has registered members of its own.
             origin = f"{self._origins.get(name)}."
@@ -234,9 +232,7 @@ def load_plugin(path: str | Path) -> None:
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))
     _FILES[name] = file, digest
-    try:
-        import_module(name)
-    except (Exception, SystemExit) as error:
+    if error := _raised(lambda: import_module(name)):
         del _FILES[name]
         for registry in _REGISTRIES:
             registry.remove(name)
@@ -261,6 +257,18 @@ def plugin_versions() -> dict[str, str]:
     packages = [p.dist for p in points if p.group.startswith(GROUPS) and p.dist]
     files = {path.name: digest for path, digest in _FILES.values()}
     return {package.name: package.version for package in packages} | files
+
+
+def _raised(load: Callable[[], object]) -> BaseException | None:
+    """Import a plug-in, which prints on standard error, and return the exception that it raised."""
+    try:
+        with redirect_stdout(sys.stderr):  # standard output is the command's answer, such as JSON
+            load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return error
+    return None
 
 
 def _one_line(error: BaseException) -> str:

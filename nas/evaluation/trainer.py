@@ -40,7 +40,7 @@ from nas.tasks import Data, ModelTask, Task
 from nas.tasks.layers import derive_seed, seeded
 from nas.training import Report
 from nas.training.candidate import attention_weights, build_model, layers_of
-from nas.training.dependence import Constant, LastTokens, Leak, probe
+from nas.training.dependence import Constant, LastTokens, Leak, probe, warn_of_tolerance
 from nas.training.hardware import (
     Meter,
     hardware_name,
@@ -244,7 +244,9 @@ def _train(
             used = {attentions[layer]: LastTokens(attentions[layer]) for layer in layers}
             is_causal = model_task.is_causal
             for block in used:
-                probe(block, model_task.sizes, is_causal=is_causal)
+                tolerance = probe(block, model_task.sizes, is_causal=is_causal)
+                if not isinstance(trial.mechanism, UserModule):  # `check_user_module` has warned
+                    warn_of_tolerance(tolerance, trial.key)
             graphs = graphs_on(meter.device)
             training = TrainingLoop(
                 model, model_task, model_data, meter, time_limit=time_limit, graphs=graphs

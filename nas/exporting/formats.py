@@ -10,7 +10,8 @@ Another package adds a format under the entry point group ``nas.exports``:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 
 from nas.common.errors import ExportError
 from nas.common.registry import Registry
+from nas.common.text import first_line
 from nas.compiler import Plan, build_attention, make_plan
 from nas.genome import Genome
 from nas.store.files import write_file
@@ -137,6 +139,16 @@ def random_inputs(batch: int, tokens: int, dim: int) -> tuple[Tensor, Tensor, Te
     return x, attn_mask, padding
 
 
+@contextmanager
+def computing() -> Iterator[None]:
+    """Raise ExportError if a primitive raises in the context, for example at a length."""
+    try:
+        yield
+    except Exception as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise ExportError(f"the mechanism cannot be computed ({reason}).") from error
+
+
 def largest_difference(
     dim: int, exported: Callable[..., Tensor], expected: Callable[..., Tensor]
 ) -> float:
@@ -152,7 +164,7 @@ def largest_difference(
     worst = 0.0
     for batch, tokens in _SIZES:
         x, *masks = random_inputs(batch, tokens, dim)
-        with torch.no_grad():
+        with torch.no_grad(), computing():
             found, right = exported(x, *masks).double(), expected(x.double(), *masks)
         if not bool(right.isfinite().all()):
             raise ExportError("the mechanism's outputs are not finite, so nothing is compared.")

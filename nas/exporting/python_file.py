@@ -28,6 +28,7 @@ from nas.exporting.formats import (
     ExportFormat,
     ExportRequest,
     add_noise,
+    computing,
     largest_difference,
 )
 from nas.genome import ALL, Genome, Placement
@@ -180,7 +181,8 @@ def _recorded_outputs(request: ExportRequest) -> tuple[float, list[float]]:
         ]
     scope: dict[str, Any] = {"torch": torch, "block": nn.Sequential(*blocks).double().eval()}
     for scale in (0.3, 0.03, 0.003):
-        exec(dedent(_OUTPUTS.format(dim=request.dim, scale=scale)), scope)  # noqa: S102 - our own
+        with computing():
+            exec(dedent(_OUTPUTS.format(dim=request.dim, scale=scale)), scope)  # noqa: S102 - our own
         if float(scope["out"].abs().max()) < _LARGEST:
             return scale, [float(f"{value:.12g}") for value in scope["out"].tolist()]
     raise ExportError("the mechanism's outputs are too large for a self-test, with any weights.")

@@ -17,15 +17,16 @@ import glob
 import warnings
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
 
 from nas.common.arguments import public
-from nas.common.errors import GenomeError, NasError
+from nas.common.errors import GenomeError, NasError, NasWarning
 from nas.compiler import make_plan
 from nas.genome import Genome, Rest
 from nas.store.sources import load_genome
@@ -102,7 +103,20 @@ def swap_attention(
     for part in model.modules():
         if isinstance(part, nn.TransformerEncoder):
             part.use_nested_tensor = False  # nested tensors of padded sequences suit torch alone
+        is_swapped = any(isinstance(inner, AttentionCore) for inner in part.modules())
+        if is_swapped and hasattr(part, "save_pretrained"):
+            part.save_pretrained = partial(_save_pretrained, part)  # type: ignore[assignment]
     return [site.name for site, _ in chosen]
+
+
+def _save_pretrained(model: Any, *arguments: Any, **options: Any) -> Any:
+    warnings.warn(
+        "save_pretrained saves no mechanism, and from_pretrained would load the model with its own "
+        "attention; use nas.save_swapped and nas.load_swapped.",
+        NasWarning,
+        stacklevel=2,
+    )
+    return type(model).save_pretrained(model, *arguments, **options)
 
 
 @public
@@ -205,7 +219,14 @@ def _prepared(site: _Site, genome: Genome) -> tuple[AttentionCore, dict[str, nn.
             core = AttentionCore(genome, sizes).to(like.dtype).train(site.module.training)
         if sizes.is_causal:
             check_decodable(core.plan)
-        return core, converted(core, site.host.projections(site.module))
+        parts = converted(core, site.host.projections(site.module))
+        wrapped = [name for name, part in site.module.named_children() if [*part.children()]]
+        if parts and wrapped:
+            raise NasError(
+                f"the swap replaces projections and would lose what {', '.join(wrapped)} adds to "
+                "its weights; merge adapters before the swap."
+            )
+        return core, parts
     except NasError as error:
         where = f"the model's attention {site.name!r}"
         raise type(error)(f"{where}: {error}") from error.__cause__

@@ -12,6 +12,7 @@ are checked before training on random tokens, and after it on the tokens of the 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -19,6 +20,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from nas.common.errors import NasWarning
 from nas.genome import ModelSizes
 
 SPREAD: Final = 0.1
@@ -57,10 +59,11 @@ class LastTokens:
 
 def probe(
     block: nn.Module, sizes: ModelSizes, *, is_causal: bool, tokens: Tensor | None = None
-) -> None:
+) -> float:
     """Run a copy of an attention block, and raise if its output is unusable.
 
-    A block whose output is not finite, or has a wrong shape, passes; its training will fail.
+    A block whose output is not finite, or has a wrong shape, passes; its training will fail. The
+    result is the tolerance: ``TOLERANCE_32`` if the block does not compute in float64.
 
     Args:
         tokens: the tokens of a batch, shape (b, n, dim); by default random ones, drawn from torch's
@@ -90,8 +93,21 @@ def probe(
             is_double = False
         if is_double:
             _check(double, x.double(), sizes, options, is_ours, TOLERANCE)
-    if not is_double:
-        _check(block, x, sizes, options, is_ours, TOLERANCE_32)
+    if is_double:
+        return TOLERANCE
+    _check(block, x, sizes, options, is_ours, TOLERANCE_32)
+    return TOLERANCE_32
+
+
+def warn_of_tolerance(tolerance: float, name: object) -> None:
+    """Warn if the probe of a mechanism had to compute in float32."""
+    if tolerance == TOLERANCE_32:
+        warnings.warn(
+            f"{name}: does not compute in float64; in float32 the check finds uses of later tokens "
+            f"or other examples above {tolerance:.0e} of the largest output, not {TOLERANCE:.0e}.",
+            NasWarning,
+            stacklevel=3,
+        )
 
 
 @contextmanager

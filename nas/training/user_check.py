@@ -17,7 +17,7 @@ from nas.costs.timing.measuring import measured_ms
 from nas.genome import ModelSizes
 from nas.tasks.layers import seeded
 from nas.training.candidate import UserAttention, load_class
-from nas.training.dependence import TOLERANCE_32, Constant, Leak, probe
+from nas.training.dependence import TOLERANCE_32, Constant, Leak, probe, warn_of_tolerance
 from nas.training.user_module import UserModule
 from nas.training.user_process import ProcessEnded, call_in_process
 
@@ -49,7 +49,8 @@ def check_user_module(
             finite, random in evaluation, constant, or depends on other examples or hidden tokens;
             or the module cannot be differentiated, or seeds torch's random generator.
     """
-    _ask(_check, module, sizes, is_causal, is_padded, time_limit=time_limit)
+    tolerance = _ask(_check, module, sizes, is_causal, is_padded, time_limit=time_limit)
+    warn_of_tolerance(tolerance, module)
 
 
 @lru_cache(maxsize=64)
@@ -120,7 +121,7 @@ def _ms(module: UserModule, sizes: ModelSizes) -> float:
     return measured_ms(_build(module, sizes), sizes)
 
 
-def _check(module: UserModule, sizes: ModelSizes, is_causal: bool, is_padded: bool) -> None:
+def _check(module: UserModule, sizes: ModelSizes, is_causal: bool, is_padded: bool) -> float:
     states = []
     for seed in (1, 2):
         with seeded(seed):
@@ -133,9 +134,10 @@ def _check(module: UserModule, sizes: ModelSizes, is_causal: bool, is_padded: bo
             "that trainings are paired by their seeds"
         )
     with seeded(0):
-        probe(block, sizes, is_causal=is_causal)
+        tolerance = probe(block, sizes, is_causal=is_causal)
         if is_padded:
             _check_padding(block, sizes)
+    return tolerance
 
 
 def _check_output(block: UserAttention, sizes: ModelSizes, options: dict[str, Any]) -> None:

@@ -70,6 +70,9 @@ def test_a_file_serves_all_commands_and_the_workers(folder: Path, backend: str) 
         ("absent.py", None, "absent.py: there is no such file."),
         ("json.py", "", "json.py: there is another module 'json', "),
         ("broken.py", "1 / 0", "broken.py: cannot be imported (ZeroDivisionError: division by"),
+        ("ends.py", "raise SystemExit(0)", "ends.py: cannot be imported (SystemExit: 0)."),
+        ("odd.py", "raise GeneratorExit", "odd.py: cannot be imported (GeneratorExit)."),
+        ("deep.py", "import sys; sys.setrecursionlimit(50)", "not enough memory or stack, or a"),
         (
             "clash.py",
             "softmax",
@@ -102,7 +105,18 @@ def test_a_primitive_that_raises_at_a_length_ends_in_one_sentence(folder: Path) 
         {"op": "weighted_sum", "inputs": [1, "v"]},
     ]
     (folder / "genome.json").write_text(json.dumps({"graph_def": nodes, "proj_config": {}}))
-    found = nas(folder, "--plugin", file.name, "cost", "genome.json", "--tokens", "16")
-    assert found.returncode == 2
-    assert "SquaredScore cannot run at this size (IndexError: " in found.stderr
-    assert found.stderr.count("\n") == 1
+    for command, words in {
+        "cost genome.json --tokens 16": "SquaredScore cannot run at this size (IndexError: ",
+        "export genome.json -o x.py": "the mechanism cannot be computed (IndexError: ",
+    }.items():
+        found = nas(folder, "--plugin", file.name, *command.split())
+        assert found.returncode == 2
+        assert words in found.stderr
+        assert found.stderr.count("\n") == 1
+
+
+def test_answer_is_alone_on_standard_output(folder: Path) -> None:
+    (folder / "loud.py").write_text("print('a message\\n' * 9)")
+    found = nas(folder, "--plugin", "loud.py", "cost", "mha", "--json")
+    assert json.loads(found.stdout)
+    assert found.stderr.count("a message\n") == 9

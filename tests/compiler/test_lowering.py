@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from nas.compiler import build_attention, make_plan, write
 from nas.genome import Genome, Visibility
@@ -134,6 +136,30 @@ def test_no_tensor_has_a_number_for_each_pair(case: str) -> None:
     with Largest() as largest:
         block(torch.randn(1, n, 32), is_causal=case == "decay").square().sum().backward()
     assert largest.numbers < n**2
+
+
+WIDE = SHARED | dict.fromkeys(("has_wq", "has_wk", "has_wv"), False)
+ONE = {"q_heads": "one", "kv_heads": "one"}
+TAYLOR = ("quadratic_product", "qk")
+
+
+@pytest.mark.parametrize("projections", [{}, WIDE, ONE, WIDE | ONE], ids=str)
+@pytest.mark.parametrize(
+    "nodes",
+    [attend(TAYLOR, normaliser="ratio"), attend(*POSITIVE, normaliser="ratio")],
+    ids=["quadratic_product", "dot_product"],
+)
+def test_lowering_saves_multiply_adds(nodes: Nodes, projections: dict[str, Any]) -> None:
+    """Heads of shared streams are as wide as the model, which makes products of features large."""
+    genome = build(*nodes, **projections)
+    for dim, tokens, is_causal in product((64, 1024), (16, 128, 300, 1100), (False, True)):
+        counts = []
+        for reference in (False, True):
+            with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
+                block = build_attention(genome, dim, 4, reference=reference)
+                block(torch.empty(1, tokens, dim), is_causal=is_causal)
+            counts.append(counter.get_total_flops())
+        assert counts[0] <= 1.3 * counts[1]  # chunks of 128 tokens are padded
 
 
 def test_operations_on_tokens_get_causal_masks_only_where_they_hide_a_token(

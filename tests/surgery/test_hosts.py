@@ -10,9 +10,13 @@ import pytest
 import timm.layers
 import torch
 from torch import Tensor, nn
+from torch.fx.proxy import TraceError
+from torchvision.models.feature_extraction import create_feature_extractor
+from torchvision.models.vision_transformer import VisionTransformer
 
 from nas.common.errors import NasError
 from nas.surgery import swap_attention
+from nas.surgery.hosts import SwappedMultiheadAttention
 from tests.surgery.helpers import TOLERANCE, assert_same, cores, randomise, swapped
 from tests.surgery.test_hosts_transformers import build, tokens
 
@@ -111,6 +115,17 @@ def test_fast_path_of_torch_does_not_bypass_the_mechanism(where: Any) -> None:
             found, expected, before = found[~PADDING], expected[~PADDING], before[~PADDING]
         torch.testing.assert_close(found, expected, **TOLERANCE)
         assert (found - before).abs().max() > 1e-2
+
+
+def test_a_swapped_vit_is_traced_and_exported_but_not_scripted() -> None:
+    vit = swapped(VisionTransformer(32, 8, 2, 4, 32, 48).eval())
+    randomise(vit)
+    images, options = torch.randn(2, 3, 32, 32), {"leaf_modules": [SwappedMultiheadAttention]}
+    found = create_feature_extractor(vit, ["heads"], tracer_kwargs=options)(images)["heads"]
+    torch.testing.assert_close(found, vit(images))
+    torch.testing.assert_close(torch.export.export(vit, (images,)).module()(images), found)
+    with pytest.raises(TraceError), torch.no_grad():
+        create_feature_extractor(vit, ["heads"])
 
 
 def draw_mask(kind: str) -> Tensor | None:

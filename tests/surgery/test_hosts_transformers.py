@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers as hf
-from torch import Tensor
+from safetensors.torch import load
+from torch import Tensor, nn
 
-from nas.common.errors import NasError
+from nas.common.errors import NasError, NasWarning
+from nas.store.sources import load_genome
 from nas.surgery import swap_attention
 from tests.surgery.helpers import TOLERANCE, assert_same, swapped
 
@@ -74,6 +78,54 @@ def test_a_model_keeps_its_outputs(name: str) -> None:
     for padding in ("none", "left", "right"):
         given = inputs(name, padding)
         torch.testing.assert_close(output(other, given), output(model, given), **TOLERANCE)
+
+
+class Adapted(nn.Module):
+    """A linear map with LoRA, as in the package peft."""
+
+    def __init__(self, base: Any) -> None:
+        super().__init__()
+        self.base, self.weight, self.bias = base, base.weight, base.bias
+        rows, columns = base.weight.shape if type(base) is nn.Linear else base.weight.T.shape
+        self.a, self.b = nn.Linear(columns, 2, bias=False), nn.Linear(2, rows, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        adapted: Tensor = self.base(x) + self.b(self.a(x))
+        return adapted
+
+
+@pytest.mark.parametrize(("name", "part"), [("mqa", "c_attn.q"), ("qana", "c_attn")])
+def test_lora_trains_in_swapped_models_and_is_not_lost_in_a_swap(name: str, part: str) -> None:
+    model, genome = build("gpt2"), load_genome(name)
+    swap_attention(model, genome, preserve=False, where="*.attn")
+    before = model(tokens()).logits
+    for block in model.transformer.h:
+        block.attn.set_submodule(part, Adapted(block.attn.get_submodule(part)))
+    adapters = [m for m in model.modules() if isinstance(m, Adapted)]
+    assert (model(tokens()).logits - before).abs().max() > 1e-3
+    model(tokens()).logits.square().sum().backward()
+    assert all(m.a.weight.grad.any() and m.b.weight.grad.any() for m in adapters)
+    other = build("gpt2")
+    first = other.transformer.h[0].attn
+    first.c_attn = Adapted(first.c_attn)
+    if name == "qana":
+        assert swap_attention(other, genome)
+        assert isinstance(first.c_attn, Adapted)
+    else:
+        with pytest.raises(
+            NasError, match=r"h\.0\.attn': .* lose what c_attn adds .* merge adapters"
+        ):
+            swap_attention(other, genome, preserve=False, where="*.attn")
+
+
+@pytest.mark.parametrize("copy", [lambda model: model, deepcopy])
+def test_save_pretrained_says_that_it_saves_no_mechanism(copy: Any, tmp_path: Path) -> None:
+    model = copy(swapped(build("gpt2")))
+    for part in (model, model.transformer):
+        with pytest.warns(NasWarning, match=r"no mechanism.*use nas\.save_swapped and nas\.load_"):
+            part.save_pretrained(tmp_path)
+    with open(tmp_path / "model.safetensors", "rb") as file:
+        assert load(file.read()).keys() >= {"h.0.attn.core.qana_0.tail.weight"}
 
 
 def test_dropout_in_training_draws_the_same_numbers() -> None:

@@ -64,6 +64,15 @@ def test_short_texts_are_padded_and_blank_and_unlabelled_ones_left_out(folder):
     assert all((row[:n] != PADDING).all() for row, n in zip(rows, counts, strict=True))
 
 
+def test_texts_that_are_all_blank_are_an_error(folder):
+    task = load_task("text-classification", data=f"textfolder:{folder}", overrides=SMALL)
+    for part, words in (("test", "0 of 2 .*at least 1"), ("train", "1 of 2 .*at least 2")):
+        for file in (folder / part).glob("*/*" if part == "test" else "good/*"):
+            file.write_text(" \n")
+        with pytest.raises(DataError, match=f"{words}.$"):
+            (task.load_test if part == "test" else task.load)()
+
+
 def test_load_test_reads_the_test_part(folder):
     task = load_task("text-classification", data=f"textfolder:{folder}", overrides=SMALL)
     assert task.load().count("validation") == 2

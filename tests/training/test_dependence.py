@@ -9,10 +9,13 @@ import pytest
 import torch
 from torch import nn
 
+from nas.common.errors import NasWarning
 from nas.compiler import build_attention, make_plan
 from nas.genome import ModelSizes
 from nas.store.sources import load_genome
 from nas.training.dependence import Constant, LastTokens, Leak, probe
+from nas.training.user_check import check_user_module
+from nas.training.user_module import UserModule
 from tests.genomes import build
 
 SIZES = ModelSizes(32, 8, 2, 16)
@@ -120,6 +123,15 @@ def test_probe_finds_leaks_of_trained_blocks_on_their_own_tokens():
         probe(Block(leak), SIZES, is_causal=True)
         with pytest.raises(Leak):
             probe(Block(leak), SIZES, is_causal=True, tokens=tokens)
+
+
+def test_user_is_told_that_a_module_does_not_compute_in_float64():
+    text = "from torch import nn\nclass M(nn.Linear):\n"
+    text += "    def __init__(self, dim, heads): super().__init__(dim, dim)\n"
+    check_user_module(UserModule("m.py", "M", text), SIZES, is_causal=True)
+    text += "    def forward(self, x): return super().forward(x.float())\n"
+    with pytest.warns(NasWarning, match=r"m\.py:M: does not compute in float64; .* above 1e-05 of"):
+        check_user_module(UserModule("m.py", "M", text), SIZES, is_causal=True)
 
 
 def test_last_tokens_are_those_of_the_last_evaluation():

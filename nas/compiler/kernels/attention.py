@@ -184,7 +184,7 @@ def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
     """Return whether linear attention first multiplies keys with values, which needs no pairs."""
     if is_traced():  # the result must hold for any number of keys
         return not is_causal
-    return keys > (256 if is_causal else width)
+    return keys > (max(256, width) if is_causal else width)
 
 
 def with_ones(values: Values) -> Float[Tensor, "b s k _"]:

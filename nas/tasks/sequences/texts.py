@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from nas.common.errors import NasWarning
+from nas.common.errors import DataError, NasWarning
 from nas.common.text import plural
 from nas.tasks.base import TASKS, Data, MakeAttention
 from nas.tasks.files import check_classes, list_classes, read_bytes
@@ -101,6 +101,9 @@ class TextsTask(SequenceTask):
             return ("blame", "praise"), synthetic_reviews(2 * self.data_seed + is_test, count)
         classes, texts = _read_folder(Path(path).expanduser(), is_test=is_test)
         written = [(text, label) for text, label in texts if text.strip()]
+        if (found := len({label for _, label in written})) < 2 - is_test:
+            about = f"{found} of {len(classes)} classes have a text that is not blank"
+            raise DataError(f"{self.data}: {about}; expected at least {2 - is_test}.")
         if blank := len(texts) - len(written):
             about = f"{blank:,} of {plural(len(texts), 'text')} are blank, and left out"
             warnings.warn(f"{self.data}: {about}.", NasWarning, stacklevel=2)
