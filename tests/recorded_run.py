@@ -73,9 +73,10 @@ def record_run(
         objectives=objectives,
     )
     versions = {"nas": "0.1.0", "torch": "2.9"}
-    session = Session("nas search --space attention_v2", versions, "a CPU", 2)
     minutes = minutes or count()
     clock = lambda: NOON + timedelta(minutes=next(minutes))  # noqa: E731
+    command = "nas search --space attention_v2"
+    session = Session(command, versions, "a CPU", 2, started=clock())
     with create_run(root, setup, session, name=name, clock=clock) as writer:
         invented = Invented(fails=min(len(attention.mechanisms), POPULATION - 1))
         listener.on_start(Started(name, writer.run.folder, setup, invented.workers, 0))

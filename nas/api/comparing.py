@@ -20,8 +20,8 @@ from nas.evaluation.trial import Evaluator, Purpose
 from nas.genome import Genome
 from nas.report.comparison import Comparison, TrainingRow, compare
 from nas.store import RUNS
-from nas.store.appending import RunRecord
 from nas.store.sources import Source
+from nas.store.writer import RunRecord
 from nas.tasks import Data, Task, load_task
 from nas.training.user_module import Mechanism, UserModule
 

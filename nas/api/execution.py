@@ -49,7 +49,7 @@ from nas.genome.canonical import digest
 from nas.genome.mechanisms import mechanism
 from nas.space import SearchSpace
 from nas.space.rules import Policy, load_policy, validate
-from nas.store.front import NAMED_MEMBERS
+from nas.store.run import NAMED_MEMBERS
 from nas.store.sources import Source, resolve
 from nas.tasks import ModelTask, Task, load_task, parse_task
 

@@ -20,9 +20,9 @@ from nas.report.comparison import TrainingRow
 from nas.report.explanation import ExplainResult, make_explanation
 from nas.space.rules import Policy, load_policy
 from nas.store import RUNS, open_run
-from nas.store.appending import RunRecord
 from nas.store.frozen import from_text, load_frozen_task, load_unchanged
 from nas.store.sources import Source, resolve
+from nas.store.writer import RunRecord
 from nas.tasks import Data, ModelTask, load_task
 
 MARGIN: Final = 0.01  # share of the distance from chance to the ideal

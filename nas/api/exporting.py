@@ -161,7 +161,7 @@ def _origin(source: Source) -> Iterator[str]:
         return
     with open_run(source.run) as run:
         setup, candidate = run.setup, find_candidate(run, source.digest or "")
-        task, date = setup.front_task.name, run.started.date()
+        task, date = setup.front_task.name, run.sessions()[0].started.date()
         yield f"Run: {run.name} (space {setup.space.name}, task {task}, seed {setup.config.seed})"
     if candidate is None:
         return

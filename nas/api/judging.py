@@ -24,7 +24,7 @@ from nas.genome import Genome
 from nas.report.comparison import TrainingRow
 from nas.report.judgement import Judgement, make_judgement
 from nas.store import RUNS, this_session
-from nas.store.appending import RunRecord
+from nas.store.writer import RunRecord
 
 PLACES: Final = 50  # mechanisms of a record over which the probability of false claims is bounded
 

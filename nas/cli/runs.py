@@ -31,8 +31,8 @@ def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> 
     if summaries:
         say_table(output(), Table(RUN_COLUMNS, summaries))
         for stopped in (summary for summary in summaries if summary.status == "stopped"):
-            if stopped.note:
-                say(output(), f"{stopped.name} stopped: {stopped.note}")
+            if reason := stopped.sessions[-1].note:
+                say(output(), f"{stopped.name} stopped: {reason}")
     else:
         say(output(), f"No runs in {runs} yet; `nas search --space quickstart` makes one.")
     for problem in problems:

@@ -5,8 +5,9 @@ Such text may contain terminal escapes, or megabytes.
 
 from __future__ import annotations
 
+import math
 import re
-from typing import Final
+from typing import Any, Final
 
 MAX_MESSAGE: Final = 2000
 # Control characters except line feeds and tabs, bidirectional marks, surrogates.
@@ -46,3 +47,17 @@ def first_line(error: BaseException) -> str:
 def plural(number: int, noun: str) -> str:
     """Return a count with its noun, such as "3 repeats"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def encodable(value: Any) -> Any:
+    """Return JSON data with infinite numbers and NaN as text, and surrogates, of paths, escaped."""
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            return {name: encodable(item) for name, item in value.items()}
+        case list() | tuple():
+            return [encodable(item) for item in value]
+    return value

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, Type
 
 from pydantic import ConfigDict, Field
 
-from nas.common.text import message
+from nas.common.text import encodable, message
 from nas.training import Report
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class Evaluation:
         execution: how the steps ran: "cpu, eager", "cuda graph", or the reason why the steps on a
             GPU could not be captured in a CUDA graph.
         error: error message, or the bound that a metric missed; None if the status is "ok".
-        weights: weights of the attention layers as safetensors, if the trial keeps them; not in
-            `to_dict`.
+        weights: weights of the attention layers as safetensors, if the trial keeps them; they are
+            neither recorded nor in `to_dict`.
     """
 
     __pydantic_config__ = _STRICT
@@ -106,7 +106,9 @@ class Evaluation:
     hardware: str = ""
     execution: str = ""
     error: str | None = None
-    weights: bytes | None = field(default=None, repr=False, compare=False)
+    weights: Annotated[bytes | None, Field(exclude=True)] = field(
+        default=None, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if (self.status == "failed") != (self.reason is not None):
@@ -131,7 +133,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON data; numbers that are not finite become text ("nan")."""
-        data: dict[str, Any] = _plain(asdict(self))
+        data: dict[str, Any] = encodable(asdict(self))
         del data["weights"]
         return data
 
@@ -157,7 +159,7 @@ class Training:
         stage: stage of ``confirm``: "search" trains under the search's task, or under a task at
             another learning rate, which ``task`` tells apart; "long" trains under a longer task,
             and "test" evaluates on the test set; empty for all other purposes.
-        digest: digest of the genome in normal form, or empty; it is not written to files.
+        digest: digest of the genome in normal form, or empty; it is not recorded.
     """
 
     purpose: Purpose
@@ -168,7 +170,7 @@ class Training:
     repeat: int
     evaluation: Evaluation
     stage: Stage = ""
-    digest: str = ""
+    digest: Annotated[str, Field(exclude=True)] = ""
     recorded: datetime = NOT_RECORDED
 
     @property
@@ -260,11 +262,3 @@ def training_seed(run_seed: int, key: str, repeat: int) -> int:
     """
     text = f"nas training seed 1|{run_seed}|{key}|{repeat}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -214,15 +214,13 @@ def follow(
 
 def why_stopped(run: Run) -> str:
     """Return a sentence on how the process of an unfinished run ended, and how to go on."""
-    sessions = run.sessions()
-    if not sessions:
-        reason = "nobody has begun it."
-    elif (ended := sessions[-1].ended) is not None:
-        reason = f"it was stopped at {ended.astimezone():%Y-%m-%d %H:%M}."
-        reason += f" {run.note}" if run.note else ""
+    session = run.sessions()[-1]
+    if session.ended is not None:
+        reason = f"it was stopped at {session.ended.astimezone():%Y-%m-%d %H:%M}."
+        reason += f" {session.note}" if session.note else ""
     else:
         reason = (
-            f"its writer, process {sessions[-1].pid} on {sessions[-1].host}, is gone without a "
-            "word: it was killed, or its machine went down. Every finished training is kept."
+            f"its writer, process {session.pid} on {session.host}, is gone without a word: it was "
+            "killed, or its machine went down. Every finished training is kept."
         )
     return f"run {run.name!r}: {reason} `nas resume {run_argument(run.folder)}` goes on with it."

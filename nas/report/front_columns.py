@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from nas.common.differences import LEVEL
 from nas.common.objectives import Objective
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nas.report.run_view import RunView
     from nas.store import Candidate, RunSummary
 
+T = TypeVar("T")
 MAX_NAMES: Final = 2
 SURE: Final = 1 - LEVEL  # least probability at which a published mechanism counts as dominated
 MIN_FORMULA: Final = 14
@@ -33,7 +34,7 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
     objectives = {objective.name for objective in setup.objectives}
     costs = dict.fromkeys(name for candidate in view.candidates for name in candidate.costs)
     metrics = dict.fromkeys(name for candidate in view.candidates for name in candidate.scores)
-    columns = [
+    columns: list[Column[Candidate]] = [
         _text("id", "id", lambda c: c.digest, text=view.short, style="cyan"),
         Column("in_front", None, lambda c: int(c.digest in members)),
         _text("status", None, lambda c: c.status),
@@ -44,8 +45,10 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
         about = f"short: mean of the member's trainings under {setup.task.name}."
         mean, key = _item("short_scores", metric.name), f"{metric.name}_short"
         columns.append(Column(key, "short", mean, unit=metric.unit, about=about, rank=2))
+    units = {measured.name: measured.unit for measured in setup.metrics}
     for name in (name for name in metrics if name not in objectives):
-        columns.append(Column(f"{name}_score", None, _item("scores", name), unit=setup.unit(name)))
+        unit = units.get(name, "")
+        columns.append(Column(f"{name}_score", None, _item("scores", name), unit=unit))
     if metric is not None:
         columns += [column for title in view.fresh for column in _fresh(view, metric, title)]
     for name in (name for name in costs if name not in objectives):
@@ -172,48 +175,53 @@ def _item(field: str, name: str) -> Callable[[Candidate], float | None]:
 
 
 def _text(
-    key: str, title: str | None, value: Callable[[Candidate], str | None], **options: Any
-) -> Column[Candidate]:
+    key: str, title: str | None, value: Callable[[T], str | None], **options: Any
+) -> Column[T]:
     return Column(key, title, value, is_number=False, **options)
 
 
-def _field(name: str, title: str | None = None, rank: int = 0) -> Column[RunSummary]:
-    return Column(name, title, lambda run: getattr(run, name), is_number=False, rank=rank)
+def _last(field: str, run: RunSummary) -> float | None:
+    return getattr(run.generations[-1], field) if run.generations else None
+
+
+def _best(run: RunSummary) -> str:
+    best = _last("best", run)
+    return "" if best is None else quantity(best, run.setup.objectives[0].unit)
 
 
 RUN_COLUMNS: Final[list[Column[RunSummary]]] = [
-    Column("run", "run", lambda run: run.name, is_number=False, style="cyan"),
-    _field("status", "status"),
-    _field("space", "space", rank=3),
-    _field("task", "task", rank=4),
-    _field("algorithm", "algorithm", rank=4),
-    _field("seed"),
+    _text("run", "run", lambda run: run.name, style="cyan"),
+    _text("status", "status", lambda run: run.status),
+    _text("space", "space", lambda run: run.setup.space.name, rank=3),
+    _text("task", "task", lambda run: run.setup.task.name, rank=4),
+    _text("algorithm", "algorithm", lambda run: run.setup.config.algorithm, rank=4),
+    Column("seed", None, lambda run: run.setup.config.seed),
     Column(
         "generations_done",
         "generations",
-        lambda run: run.generations_done,
-        text=lambda run: f"{run.generations_done}/{run.generations}",
+        lambda run: len(run.generations),
+        text=lambda run: f"{len(run.generations)}/{run.setup.config.generations}",
     ),
-    _field("generations"),
+    Column("generations", None, lambda run: run.setup.config.generations),
     Column("evaluated", "evaluated", lambda run: run.counts.evaluated, rank=1),
     Column("stopped", None, lambda run: run.counts.stopped),
     Column("failed", "failed", lambda run: run.counts.failed, rank=2),
-    Column("objective", None, lambda run: run.objective.name),
+    Column("objective", None, lambda run: run.setup.objectives[0].name),
     Column(
         "best",
         "best",
-        lambda run: run.best,
-        text=lambda run: "" if run.best is None else quantity(run.best, run.objective.unit),
+        partial(_last, "best"),
+        text=_best,
         rank=1,
     ),
     Column(
         "hypervolume",
         "hypervolume",
-        lambda run: run.hypervolume,
-        text=lambda run: "" if run.hypervolume is None else f"{run.hypervolume:.4f}",
+        partial(_last, "hypervolume"),
+        text=lambda run: f"{run.generations[-1].hypervolume:.4f}" if run.generations else "",
         rank=1,
     ),
-    Column("started", None, lambda run: run.started.isoformat()),
+    Column("started", None, lambda run: run.sessions[0].started.isoformat()),
     Column(
         "active",
         "last active",
@@ -223,5 +231,5 @@ RUN_COLUMNS: Final[list[Column[RunSummary]]] = [
         rank=2,
     ),
     Column("folder", None, lambda run: str(run.folder)),
-    _field("note"),
+    _text("note", None, lambda run: run.sessions[-1].note),
 ]

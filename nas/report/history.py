@@ -113,7 +113,7 @@ class History:
         """All trainings of the mechanism with their parts, those of the search first."""
         subject, view = self.result(self.mechanisms[0]), self.view
         fresh = [(part, t) for part, t in view.confirmations_by_part if t.key == subject.key]
-        return [*(("search", training) for training in view.searched(subject)), *fresh]
+        return [*(("search", training) for training in subject.searched), *fresh]
 
     def _called(self, digest: str) -> str:
         found = self.view.by_digest.get(digest)
@@ -157,7 +157,7 @@ class History:
         """Return the results and ancestors as entries of the JSON object of ``nas show``."""
         entries = [self._entry(mechanism) for mechanism in self.mechanisms]
         subject = self.result(self.mechanisms[0])
-        is_ok, searched = subject.is_ok, self.view.searched(subject)
+        is_ok, searched = subject.is_ok, subject.searched
         keys = ("generation", "operator", "name", "parents", "objectives")
         return {
             "run": self.view.name,

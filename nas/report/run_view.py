@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from pathlib import PurePath
 from statistics import NormalDist
@@ -23,8 +22,7 @@ from nas.evaluation.trial import Incident, Training
 from nas.genome.naming import digits_needed, find_name
 from nas.report.comparison import Cell, Comparison, TrainingRow, compare
 from nas.report.units import duration, limit_text
-from nas.store import Candidate, Counts, Generation, Run, RunSetup, named_members
-from nas.store.records import PastSession
+from nas.store import Candidate, Counts, Generation, Run, RunSetup, Session, named_members
 
 if TYPE_CHECKING:
     Answer: TypeAlias = dict[str, Any]
@@ -63,7 +61,6 @@ class RunView:
     name: str
     label: str
     status: str
-    started: datetime
     setup: RunSetup
     mechanisms: tuple[Candidate, ...]
     members: tuple[Candidate, ...]
@@ -73,7 +70,7 @@ class RunView:
     incidents: tuple[Incident, ...]
     explained: tuple[Answer, ...]
     generations: tuple[Generation, ...]
-    sessions: tuple[PastSession, ...]
+    sessions: tuple[Session, ...]
     counts: Counts
     wall_seconds: float
     busy: float | None
@@ -96,14 +93,13 @@ class RunView:
             for proposal in (mechanism.proposal for mechanism in mechanisms):
                 if proposal.key and proposal.name:
                     names[proposal.key] = (*names.get(proposal.key, ()), proposal.name)
-            trainings = [t for c in candidates for t in (*c.trainings, *(c.target or ()))]
+            trainings = [training for c in candidates for training in c.searched]
             wall, available = session_seconds(run)
             busy = math.fsum(training.evaluation.wall_seconds for training in trainings)
             return cls(
                 name=name or run.name,
                 label=label or run.name,
                 status=run.status,
-                started=run.started,
                 setup=run.setup,
                 mechanisms=tuple(mechanisms),
                 members=run.front(candidates),
@@ -278,10 +274,6 @@ class RunView:
         """Return the number of the generation that proposed a mechanism, from 1."""
         return 1 + candidate.proposal.number // self.setup.config.population
 
-    def searched(self, candidate: Candidate) -> tuple[Training, ...]:
-        """Return a mechanism's trainings in the search, those under its target task last."""
-        return (*candidate.trainings, *(candidate.target or ()))
-
     def shares(self, candidate: Candidate) -> dict[str, float]:
         """Return a mechanism's costs relative to standard attention, by name of the cost."""
         base = self.standard.costs if self.standard else {}
@@ -359,6 +351,6 @@ def session_seconds(run: Run) -> tuple[float, float]:
         end = past.ended or max(before, default=past.started)
         seconds = max(0.0, (end - past.started).total_seconds())
         wall += seconds
-        available += seconds * past.session.workers
+        available += seconds * past.workers
         limit = past.started
     return wall, available if is_closed else 0.0

@@ -172,7 +172,7 @@ def resume_search(
     try:
         session = this_session(command, workers=evaluator.workers)
         if sessions:
-            _warn_of_changes(sessions[-1].session.versions, session.versions)
+            _warn_of_changes(sessions[-1].versions, session.versions)
         with open_writer(folder, session) as writer:
             writer.raise_generations(wanted)
             return _work(writer, tasks, evaluator, listener or Listener(), retry_failed)
@@ -258,7 +258,8 @@ def _result_if_complete(run: Run, generations: int, retry_failed: bool) -> Searc
     if run.status != "finished" or is_short or is_incomplete:
         return None
     if run.is_exhausted:
-        return _result(run, "exhausted", f"Run {run.name} is complete. {run.note}")
+        note = run.sessions()[-1].note
+        return _result(run, "exhausted", f"Run {run.name} is complete. {note}")
     message = (
         f"Run {run.name} is complete with {plural(generations, 'generation')}; "
         f"`nas resume {run_argument(run.folder)} --gens N` with N above {generations} goes on."

@@ -6,7 +6,6 @@ SQLite holds all records; no file of a run is unpickled.
 
 from nas.store.files import RUNS
 from nas.store.folder import change_token, check_name, create_run, find_run, list_runs
-from nas.store.front import find_candidate, find_proposal, named_members
 from nas.store.records import (
     Candidate,
     Counts,
@@ -17,7 +16,7 @@ from nas.store.records import (
     RunSummary,
     Session,
 )
-from nas.store.run import Run, open_run
+from nas.store.run import Run, find_candidate, find_proposal, named_members, open_run
 from nas.store.weights import weights_path
 from nas.store.writer import RunWriter, open_writer, this_session
 

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
-from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,11 +19,10 @@ from typing import TYPE_CHECKING, Final
 from nas.common.config import near
 from nas.common.errors import RunError
 from nas.store import lock
-from nas.store.database import Database
 from nas.store.files import RUNS, run_argument, staging_for
-from nas.store.records import to_json
-from nas.store.run import DATABASE_FILE, open_run
-from nas.store.writer import RunWriter, open_writer, utc_now
+from nas.store.records import utc_now
+from nas.store.run import DATABASE_FILE, Run, open_run
+from nas.store.writer import RunWriter, open_writer
 
 if TYPE_CHECKING:
     from nas.store.records import RunSetup, RunSummary, Session
@@ -45,11 +43,10 @@ def create_run(
     Raises:
         RunError: the name exists or is not valid, or the folder cannot be written.
     """
-    now = clock()
     if name is not None:
         check_name(name, root)
     try:
-        folder = _make(root, setup, _names(setup, now) if name is None else [name], now)
+        folder = _make(root, setup, session, _names(setup, session) if name is None else [name])
     except OSError as error:
         raise RunError(f"{root}: no run can be made here ({error.strerror}).") from error
     return open_writer(folder, session, clock=clock)
@@ -98,9 +95,8 @@ def find_run(source: str, root: Path = RUNS) -> Path:
         return max(folders, key=lock.last_acquired)
     path = Path(source)
     for folder in (root / source, path, path.parent if path.name == DATABASE_FILE else path):
-        with contextlib.suppress(OSError, ValueError):  # a name that is too long, a zero byte
-            if source and (folder / DATABASE_FILE).is_file():
-                return folder
+        if source and os.path.isfile(folder / DATABASE_FILE):  # False for a name that is too long
+            return folder
     names = [folder.name for folder in folders]
     raise RunError(
         f"{source[:100]!r}: there is no such run in {root}{near(source, names)}; expected a path, "
@@ -123,7 +119,7 @@ def change_token(folder: Path) -> str:
     return repr(state)
 
 
-def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> Path:
+def _make(root: Path, setup: RunSetup, session: Session, names: Iterable[str]) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     staging = staging_for(root / "run")
     staging.mkdir()
@@ -132,9 +128,9 @@ def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> P
             if document := getattr(setup, kind):
                 copy = staging / f"{kind}.yaml"
                 copy.write_text(document.text, encoding="utf-8", errors="replace")
-        row = {"id": 1, "status": "stopped", "started": now.isoformat(), "record": to_json(setup)}
-        with Database.create(staging / DATABASE_FILE) as database:
-            database.insert("run", row)
+        with Run.create(staging / DATABASE_FILE) as run, run.transaction():
+            run.insert("run", setup)
+            run.insert("sessions", session)
         target = _rename(staging, names)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -159,9 +155,9 @@ def _rename(staging: Path, names: Iterable[str]) -> Path:
     raise _existing(target)
 
 
-def _names(setup: RunSetup, now: datetime) -> Iterable[str]:
+def _names(setup: RunSetup, session: Session) -> Iterable[str]:
     space = re.sub(r"[^A-Za-z0-9._+]+", "-", setup.space.name).strip("-.")[:60] or "space"
-    base = f"{now.astimezone():%Y-%m-%d}_{space}_s{setup.config.seed}"
+    base = f"{session.started.astimezone():%Y-%m-%d}_{space}_s{setup.config.seed}"
     return chain([base], (f"{base}_{i}" for i in count(2)))
 
 

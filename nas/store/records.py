@@ -1,16 +1,17 @@
 """The records of a run as immutable dataclasses, and their conversion to JSON text and back.
 
-``nas.evaluation.trial`` defines trials, evaluations and trainings. Every time is an aware datetime.
+``nas.evaluation.trial`` defines trainings and incidents. Every time is an aware datetime.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
+import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
@@ -26,6 +27,7 @@ from pydantic import (
 
 from nas.common.differences import mean_and_error
 from nas.common.objectives import Metric, Objective, SearchConfig
+from nas.common.text import encodable
 from nas.evaluation.trial import Training
 from nas.genome import Genome
 
@@ -36,6 +38,11 @@ CandidateStatus: TypeAlias = Literal["ok", "failed", "stopped", "waiting", "dupl
 T = TypeVar("T")
 _adapter: Final[Callable[[Any], TypeAdapter[Any]]] = cache(TypeAdapter)
 _FINITE: Final = ConfigDict(allow_inf_nan=False)
+
+
+def utc_now() -> datetime:
+    """Return the present time as an aware datetime."""
+    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,34 +86,26 @@ class RunSetup:
         """The task whose front the run searches."""
         return self.target or self.task
 
-    def unit(self, name: str) -> str:
-        """Return the unit of a metric or objective; empty if it has none or is unknown."""
-        units = {metric.name: metric.unit for metric in self.metrics}
-        return (units | {each.name: each.unit for each in self.objectives}).get(name, "")
-
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The description of a process that begins or resumes a run.
+    """A process that begins or resumes a run; by default this process, from now on.
 
-    ``versions`` are those of Python, libraries and plug-in packages, by name.
+    ``versions`` are those of Python, libraries and plug-in packages, by name. ``ended`` is None
+    while the process writes the run, and if it was killed. ``note`` says why a finished search
+    ended early, or with which error a stopped one ended.
     """
 
     command: str
     versions: Mapping[str, str]
     hardware: str
     workers: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class PastSession:
-    """A process that wrote the run; ``ended`` is None while it runs, and if it was killed."""
-
-    session: Session
-    pid: int
-    host: str
-    started: datetime
+    pid: int = field(default_factory=os.getpid)
+    host: str = field(default_factory=socket.gethostname)
+    started: datetime = field(default_factory=utc_now)
     ended: datetime | None = None
+    status: RunStatus = "running"
+    note: str = ""
 
 
 def _genome(data: Any) -> Genome:
@@ -127,10 +126,8 @@ class Proposal:
         parents: digests of the genomes that the operator changed or combined.
         verdict: "new" if the mechanism is trained for the first time, "repeated" if it is trained
             again with another seed, "replayed" if it is a duplicate and not trained, "rejected" if
-            it is not legal.
-        note: reason of a rejection.
-        costs: costs of all attention layers at the task's sizes; empty unless the genome is
-            trained.
+            it is not legal (``note`` says why).
+        costs: costs of all attention layers at the task's sizes; empty unless it is trained.
     """
 
     __pydantic_config__ = _FINITE
@@ -248,8 +245,7 @@ class Candidate:
         """
         if not self.proposal.is_new:
             return "rejected" if self.proposal.verdict == "rejected" else "duplicate"
-        trainings = (*self.trainings, *(self.target or ()))
-        statuses = {training.evaluation.status for training in trainings}
+        statuses = {training.evaluation.status for training in self.searched}
         for status in ("failed", "stopped"):
             if status in statuses:
                 return status
@@ -265,6 +261,11 @@ class Candidate:
     def is_estimated(self) -> bool:
         """Whether the metrics in ``objectives`` are posterior means."""
         return self.estimate is not None and bool(self.estimate.errors)
+
+    @property
+    def searched(self) -> tuple[Training, ...]:
+        """All trainings in the search, those under its target task last."""
+        return (*self.trainings, *(self.target or ()))
 
     @property
     def scored(self) -> tuple[Training, ...]:
@@ -330,47 +331,30 @@ class Generation:
     hypervolume: float
     best: float | None
     front: tuple[str, ...]
-    counts: Counts = Counts()
+    counts: Annotated[Counts, Field(exclude=True)] = Counts()
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """One line of the list of runs.
 
-    ``active`` is the time at which the last process began to write the run. ``best`` and
-    ``hypervolume`` are those of the last ``Generation``; ``objective`` is the first.
+    ``active`` is the time at which the last process began to write the run.
     """
 
     name: str
     folder: Path
     status: RunStatus
-    note: str
-    space: str
-    task: str
-    algorithm: str
-    seed: int
-    started: datetime
     active: datetime
-    generations_done: int
-    generations: int
+    setup: RunSetup
+    sessions: tuple[Session, ...]
+    generations: tuple[Generation, ...]
     counts: Counts
-    objective: Objective
-    best: float | None
-    hypervolume: float | None
-
-
-# Fields that are not recorded, by name of the class.
-_EXCLUDED: Final[dict[str, Any]] = {
-    "Training": {"digest": True, "evaluation": {"weights"}},
-    "Generation": {"counts"},
-}
 
 
 def to_json(record: object) -> str:
-    """Return a record as JSON text."""
-    kind = type(record)
-    data = _adapter(kind).dump_python(record, mode="json", exclude=_EXCLUDED.get(kind.__name__))
-    return json.dumps(_encodable(data), ensure_ascii=False, allow_nan=False)
+    """Return a record as JSON text; infinite numbers and NaN are texts in it."""
+    data = _adapter(type(record)).dump_python(record, mode="json")
+    return json.dumps(encodable(data), ensure_ascii=False, allow_nan=False)
 
 
 def from_json(kind: type[T], text: str) -> T:
@@ -382,17 +366,3 @@ def from_json(kind: type[T], text: str) -> T:
         where = ".".join(map(str, first["loc"]))
         raise ValueError(f"{kind.__name__}, {where}: {first['msg']}") from error
     return record
-
-
-def _encodable(value: Any) -> Any:
-    """Return JSON data with infinite numbers and NaN as text, and surrogates, of paths, escaped."""
-    match value:
-        case str():
-            return value.encode("utf-8", "backslashreplace").decode()
-        case float() if not math.isfinite(value):
-            return str(value)
-        case dict():
-            return {name: _encodable(item) for name, item in value.items()}
-        case list():
-            return [_encodable(item) for item in value]
-    return value

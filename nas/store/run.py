@@ -1,4 +1,4 @@
-"""Read a run: its setup, sessions, proposals, trainings, candidates and generations.
+"""Read a run, and find its mechanisms by name or id.
 
 Reading changes no record and never waits for the process that writes the run.
 """
@@ -7,48 +7,47 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from nas.common.errors import NasError, RunError
-from nas.common.objectives import front_costs
-from nas.common.pareto import non_dominated, scaled_hypervolume
+from nas.common.errors import RunError
+from nas.common.objectives import Objective, as_costs, front_costs
+from nas.common.pareto import knee, non_dominated, scaled_hypervolume
 from nas.evaluation.trial import RETRIED_ON_RESUME, Incident, Purpose, Training
 from nas.store import lock
 from nas.store.database import Database
+from nas.store.files import run_argument
 from nas.store.records import (
     Candidate,
     Counts,
     Estimate,
     Generation,
-    PastSession,
     Proposal,
     RunSetup,
     RunStatus,
     RunSummary,
-    from_json,
+    Session,
 )
 
 DATABASE_FILE: Final = "run.sqlite"
+NAMED_MEMBERS: Final = ("best", "knee", "cheapest")
+MAX_LISTED: Final = 8
 SEARCHED: Final[tuple[Purpose, ...]] = ("search", "target")  # trainings of a search's candidates
 _IN_KEYS: Final = "(:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))"
 
-T = TypeVar("T")
 
-
-class Run(AbstractContextManager["Run"]):
-    """A reader of a run's records. Close it, or use it as a context manager.
+class Run(Database):
+    """The database of a run, or the file of ``--record``, and the records that it holds.
 
     Every method and property that reads the database raises RunError if a record is damaged.
     """
 
-    def __init__(self, folder: Path, database: Database) -> None:
-        self.folder = folder
-        self.database = database
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self.path.parent
 
     @property
     def name(self) -> str:
@@ -58,41 +57,29 @@ class Run(AbstractContextManager["Run"]):
     @property
     def setup(self) -> RunSetup:
         """What was recorded when the run began: settings, space, task, objectives."""
-        setup: RunSetup = self._checked(from_json, RunSetup, self._row()["record"])
-        return setup
+        for setup in self.records(RunSetup, "run"):
+            return setup
+        raise RunError(f"{self.folder}: holds no run; begin a new one with `nas search`.")
 
     @property
     def status(self) -> RunStatus:
         """The recorded status, but "stopped" if the process that wrote the run was killed."""
-        status: RunStatus = self._row()["status"]
+        status = self.sessions()[-1].status
         return "stopped" if status == "running" and not lock.is_held(self.folder) else status
-
-    @property
-    def note(self) -> str:
-        """Why the run ended early, or the error with which it stopped."""
-        return str(self._row()["note"])
-
-    @property
-    def started(self) -> datetime:
-        """When the run began."""
-        started: datetime = self._checked(datetime.fromisoformat, self._row()["started"])
-        return started
 
     @property
     def is_exhausted(self) -> bool:
         """Whether the search ended because none of its last attempts gave a new mechanism."""
-        last = self.database.query(
-            "SELECT verdict FROM proposals ORDER BY number DESC, attempt DESC LIMIT 1"
-        )
-        return bool(last) and last[0]["verdict"] not in {"new", "repeated"}
+        last = self.records(Proposal, "proposals ORDER BY number DESC, attempt DESC LIMIT 1")
+        return bool(last) and not last[0].is_trained
 
-    def sessions(self) -> tuple[PastSession, ...]:
-        """Return the processes that began or resumed the run, in order."""
-        return self._records(PastSession, "sessions ORDER BY id")
+    def sessions(self) -> tuple[Session, ...]:
+        """Return the processes that began or resumed the run, in order; there is at least one."""
+        return self.records(Session, "sessions ORDER BY rowid")
 
     def proposals(self) -> tuple[Proposal, ...]:
         """Return all proposals, sorted by number and attempt."""
-        return self._records(Proposal, "proposals ORDER BY number, attempt")
+        return self.records(Proposal, "proposals ORDER BY number, attempt")
 
     def proposal(self, digest: str) -> Proposal | None:
         """Return the first proposal of a genome, preferably one with the verdict "new".
@@ -101,18 +88,18 @@ class Run(AbstractContextManager["Run"]):
         """
         order = "ORDER BY verdict != 'new', number, attempt LIMIT 1"
         source = f"proposals WHERE digest = :digest {order}"
-        return next(iter(self._records(Proposal, source, digest=digest)), None)
+        return next(iter(self.records(Proposal, source, digest=digest)), None)
 
     def new_proposals(self, keys: Iterable[str] | None = None) -> dict[str, Proposal]:
         """Return the proposal with which each mechanism, or each of ``keys``, was trained first."""
         source = f"proposals WHERE verdict = 'new' AND {_IN_KEYS} ORDER BY number"
-        proposals = self._records(Proposal, source, keys=keys)
+        proposals = self.records(Proposal, source, keys=_json(keys))
         return {str(proposal.key): proposal for proposal in proposals}
 
     def digests(self) -> tuple[str, ...]:
         """Return the digests of all proposed genomes, each once, sorted."""
-        records = self.database.query("SELECT DISTINCT digest FROM proposals ORDER BY digest")
-        return tuple(row["digest"] for row in records)
+        rows = self.query("SELECT DISTINCT digest FROM proposals ORDER BY digest")
+        return tuple(digest for (digest,) in rows)
 
     def trainings(
         self, *purposes: Purpose, keys: Iterable[str] | None = None
@@ -122,21 +109,21 @@ class Run(AbstractContextManager["Run"]):
         By default these are the trainings of the search's candidates, under its task and its target
         task. They are sorted by purpose, stage, task, key and repeat.
         """
-        return self._records(
+        return self.records(
             Training,
             "trainings WHERE purpose IN (SELECT value FROM json_each(:purposes)) "  # noqa: S608
             f"AND {_IN_KEYS} ORDER BY purpose, stage, task, key, repeat, seed",
-            keys=keys,
-            purposes=json.dumps(purposes or SEARCHED),
+            keys=_json(keys),
+            purposes=_json(purposes or SEARCHED),
         )
 
     def num_trainings(self) -> int:
         """Return the number of trainings of the search without those that it trains again."""
-        groups = self.database.query(
-            "SELECT reason, count(*) AS number FROM trainings "
+        groups = self.query(
+            "SELECT reason, count(*) FROM trainings "
             "WHERE purpose IN ('search', 'target') GROUP BY reason"
         )
-        return sum(group["number"] for group in groups if group["reason"] not in RETRIED_ON_RESUME)
+        return sum(number for reason, number in groups if reason not in RETRIED_ON_RESUME)
 
     def candidates(
         self, keys: Iterable[str] | None = None, proposals: Iterable[Proposal] | None = None
@@ -189,21 +176,21 @@ class Run(AbstractContextManager["Run"]):
 
     def answers(self) -> tuple[dict[str, Any], ...]:
         """Return the JSON results of ``nas explain`` that the run recorded."""
-        return self._records(dict[str, Any], "answers ORDER BY question")
+        return self.records(dict[str, Any], "answers ORDER BY question")
 
     def estimates(self) -> tuple[Estimate, ...]:
         """Return the estimates after the last generation, sorted by key."""
-        return self._records(Estimate, "estimates ORDER BY key")
+        return self.records(Estimate, "estimates ORDER BY key")
 
     def incidents(self) -> tuple[Incident, ...]:
         """Return the failures of workers, in order."""
-        return self._records(Incident, "incidents ORDER BY id")
+        return self.records(Incident, "incidents ORDER BY id")
 
     def generations(self, first: int = 0) -> tuple[Generation, ...]:
         """Return the complete generations from index ``first`` on, in order."""
         with self.snapshot():
             source = "generations WHERE number >= :first ORDER BY number"
-            generations = self._records(Generation, source, first=first)
+            generations = self.records(Generation, source, first=first)
             counts = self._counts_by_generation(first)
         return tuple(replace(g, counts=counts.get(g.number, Counts())) for g in generations)
 
@@ -213,86 +200,41 @@ class Run(AbstractContextManager["Run"]):
 
     def _counts_by_generation(self, first: int = 0) -> dict[int, Counts]:
         config = self.setup.config
-        rows = self.database.query(
+        rows = self.query(
             # "failed" and "stopped" as Candidate.status defines them
             "WITH ended AS (SELECT key, sum(purpose = 'search') >= :repeats AS evaluated, "
             "max(status = 'failed') AS failed, max(status = 'stopped') AS stopped "
             "FROM trainings WHERE purpose IN ('search', 'target') GROUP BY key) "
-            "SELECT number / :population AS generation, count(*) AS proposed, "
-            "sum(verdict = 'new' AND ifnull(evaluated, 0)) AS evaluated, "
-            "sum(verdict = 'repeated') AS repeated, sum(verdict = 'replayed') AS replayed, "
-            "sum(verdict = 'rejected') AS rejected, "
-            "sum(verdict = 'new' AND ifnull(failed, 0)) AS failed, "
-            "sum(verdict = 'new' AND ifnull(stopped AND NOT failed, 0)) AS stopped "
+            "SELECT number / :population, count(*), sum(verdict = 'new' AND ifnull(evaluated, 0)), "
+            "sum(verdict = 'repeated'), sum(verdict = 'replayed'), sum(verdict = 'rejected'), "
+            "sum(verdict = 'new' AND ifnull(failed, 0)), "
+            "sum(verdict = 'new' AND ifnull(stopped AND NOT failed, 0)) "
             "FROM proposals LEFT JOIN ended USING (key) "
-            "WHERE number >= :first * :population GROUP BY generation",
+            "WHERE number >= :first * :population GROUP BY 1",
             repeats=config.repeats,
             population=config.population,
             first=first,
         )
-        return {row.pop("generation"): Counts(**row) for row in rows}
+        return {generation: Counts(*counts) for generation, *counts in rows}
 
     def summary(self) -> RunSummary:
         """Return the line of the run in the list of runs."""
         with self.snapshot():
-            setup, generations = self.setup, self.generations()
-            last = generations[-1] if generations else None
             return RunSummary(
-                name=self.name,
-                folder=self.folder,
-                status=self.status,
-                note=self.note,
-                space=setup.space.name,
-                task=setup.task.name,
-                algorithm=setup.config.algorithm,
-                seed=setup.config.seed,
-                started=self.started,
-                active=lock.last_acquired(self.folder),
-                generations_done=len(generations),
-                generations=setup.config.generations,
-                counts=self.counts(),
-                objective=setup.objectives[0],
-                best=last.best if last else None,
-                hypervolume=last.hypervolume if last else None,
+                self.name,
+                self.folder,
+                self.status,
+                lock.last_acquired(self.folder),
+                self.setup,
+                self.sessions(),
+                self.generations(),
+                self.counts(),
             )
 
     def integrity(self) -> str:
         """Return the first fault that SQLite finds in the database, or "ok"."""
-        return str(self.database.query("PRAGMA integrity_check(1)")[0]["integrity_check"])
-
-    def snapshot(self) -> AbstractContextManager[None]:
-        """Return a context manager in which all reads see the same state of the database."""
-        return self.database.snapshot()
-
-    def close(self) -> None:
-        """Close the database."""
-        self.database.close()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _row(self) -> dict[str, Any]:
-        records = self.database.query("SELECT * FROM run")
-        if not records:
-            raise RunError(f"{self.folder}: holds no run; begin a new one with `nas search`.")
-        return records[0]
-
-    def _records(
-        self, kind: type[T], source: str, *, keys: Iterable[str] | None = None, **values: Any
-    ) -> tuple[T, ...]:
-        """Return the records of a table, with a condition and order in SQL."""
-        values["keys"] = None if keys is None else json.dumps([*keys])
-        rows = self.database.query(f"SELECT record FROM {source}", **values)  # noqa: S608
-        return tuple(self._checked(from_json, kind, row["record"]) for row in rows)
-
-    def _checked(self, read: Callable[..., T], *args: Any) -> T:
-        try:
-            return read(*args)
-        except (ValueError, NasError) as error:
-            raise RunError(
-                f"{self.folder / DATABASE_FILE}: holds a record that cannot be read ({error}). "
-                "Restore it from a copy."
-            ) from error
+        ((fault,),) = self.query("PRAGMA integrity_check(1)")
+        return str(fault)
 
 
 def open_run(folder: Path) -> Run:
@@ -302,7 +244,7 @@ def open_run(folder: Path) -> Run:
         RunError: there is no run, or its database is damaged, was not written by nas, or has
             another schema.
     """
-    return Run(folder, Database.open_to_read(database_file(folder)))
+    return Run(database_file(folder))
 
 
 def database_file(folder: Path) -> Path:
@@ -311,3 +253,80 @@ def database_file(folder: Path) -> Path:
     if not path.is_file():
         raise RunError(f"{folder}: is no run folder; expected one that holds {DATABASE_FILE}.")
     return path
+
+
+def _json(items: Iterable[str] | None) -> str | None:
+    return None if items is None else json.dumps([*items])
+
+
+def named_members(
+    objectives: Sequence[Objective], members: Sequence[Candidate]
+) -> dict[str, Candidate]:
+    """Return the named members of a front, which is sorted from best to worst.
+
+    "best" is the best member in the first objective, "knee" that of ``nas.common.pareto.knee``, and
+    "cheapest" that with the lowest first cost; it is absent if no objective is a cost.
+    """
+    if not members:
+        return {}
+    costs = [as_costs(objectives, member.objectives) for member in members]
+    named = {"best": members[0], "knee": members[knee(costs)]}
+    for column in [i for i, o in enumerate(objectives) if not o.is_metric][:1]:
+        row = min(range(len(members)), key=lambda i: (costs[i][column], costs[i]))
+        named["cheapest"] = members[row]
+    return named
+
+
+def find_candidate(run: Run, digest: str) -> Candidate | None:
+    """Return what a run recorded about a genome; None if a training of it failed or is missing.
+
+    Of a duplicate, the records are those of the mechanism that it duplicates.
+    """
+    with run.snapshot():
+        proposal = run.proposal(digest)
+        matches = () if proposal is None else run.candidates([str(proposal.key)])
+    return next((candidate for candidate in matches if candidate.is_ok), None)
+
+
+def find_proposal(run: Run, member: str) -> Proposal:
+    """Return the proposal of a mechanism.
+
+    Args:
+        member: the name of a find, the beginning of a digest, or "best", "knee" or "cheapest"
+            (``named_members``).
+
+    Raises:
+        RunError: no proposal or several proposals match.
+    """
+    if member in NAMED_MEMBERS:
+        return _find_named(run, member).proposal
+    prefix = member.lower().rpartition("-")[2]  # of the name of a find, or of a digest
+    if not prefix or set(prefix) - set("0123456789abcdef"):
+        raise RunError(
+            f"{run.name}/{member}: {member!r} names no member; expected the beginning of a digest "
+            f"(0-9, a-f) or one of {', '.join(NAMED_MEMBERS)}."
+        )
+    digests = [digest for digest in run.digests() if digest.startswith(prefix)]
+    if not digests:
+        raise RunError(
+            f"{run.name}/{member}: no genome of this run has a digest that begins so; "
+            f"`nas front {run_argument(run.folder)}` lists some."
+        )
+    proposal = run.proposal(digests[0])
+    if len(digests) == 1 and proposal is not None:
+        return proposal
+    more = f" and {len(digests) - MAX_LISTED} more" if len(digests) > MAX_LISTED else ""
+    raise RunError(
+        f"{run.name}/{member}: {len(digests)} digests begin so: "
+        f"{', '.join(digests[:MAX_LISTED])}{more}. Give more of the one you mean."
+    )
+
+
+def _find_named(run: Run, name: str) -> Candidate:
+    members = named_members(run.setup.objectives, run.front())
+    if name not in members:
+        raise RunError(
+            f"run {run.name!r} has no {name} member: "
+            + ("no objective is a cost." if members else "no training within its limits succeeded.")
+        )
+    return members[name]

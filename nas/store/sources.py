@@ -12,13 +12,14 @@ latest/best             a mechanism of a run as RUN/ID. RUN is a name, a path or
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from nas.common.arguments import public
-from nas.common.config import near, parse_json, read_document
-from nas.common.errors import ConfigError, ExportError, GenomeError, RunError
+from nas.common.config import SUFFIXES, near, parse_json, read_document
+from nas.common.errors import ExportError, GenomeError, RunError
 from nas.common.system import read_regular
 from nas.genome import Genome
 from nas.genome.canonical import digest
@@ -31,7 +32,6 @@ from nas.tasks import Task
 from nas.training.user_module import Mechanism, UserModule, is_user_module, read_user_module
 
 EXPORTED: Final = ".py"
-SUFFIXES: Final = {".json", ".yaml", ".yml", EXPORTED}
 _LARGEST_EXPORT: Final = 2**22
 
 
@@ -93,8 +93,8 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
         return Source(text, mechanism(text).genome)
     if is_user_module(text):
         return Source(text, read_user_module(text))
-    if _is_file(text):
-        path = Path(text)
+    path = Path(text)
+    if path.suffix in (EXPORTED, *SUFFIXES) or os.path.isfile(path):
         if path.suffix == EXPORTED:
             genome = genome_of_export(path)
         else:
@@ -129,7 +129,7 @@ def genome_of_export(path: Path) -> Genome:
     """Return the genome in an exported file's docstring, without running the file.
 
     Raises:
-        ExportError: the file cannot be read or was not written by an export.
+        ExportError, ConfigError: the file cannot be read or was not written by an export.
     """
     try:
         text = read_regular(path, _LARGEST_EXPORT).decode()
@@ -137,22 +137,10 @@ def genome_of_export(path: Path) -> Genome:
         reason = getattr(error, "strerror", error)
         raise ExportError(f"{path}: cannot be read ({reason}).") from None
     docstring = text[3:].partition('"""')[0] if text.startswith('"""') else ""
-    about, _, genome = docstring.partition("\nGenome:\n")
-    try:
-        data = parse_json(genome, str(path))
-    except ConfigError:
-        data = None
-    if not about or not isinstance(data, dict):
+    _, is_export, genome = docstring.partition("\nGenome:\n")
+    if not is_export:
         raise ExportError(
             f"{path}: holds no genome; expected a file that `nas export` has written, or "
             f"{path}:CLASS for a torch module of yours."
         )
-    return Genome.from_dict(data, str(path))
-
-
-def _is_file(text: str) -> bool:
-    path = Path(text)
-    try:
-        return path.suffix in SUFFIXES or path.is_file()
-    except (OSError, ValueError):
-        return False
+    return Genome.from_dict(parse_json(genome, str(path)), str(path))

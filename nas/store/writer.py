@@ -7,27 +7,26 @@ changed, except that a retried training replaces its failure.
 from __future__ import annotations
 
 import contextlib
-import os
+import hashlib
 import platform
-import socket
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from nas.common import DISTRIBUTION
-from nas.common.errors import NasError, RunError
+from nas.common.errors import NasError, NasWarning, RunError
 from nas.common.registry import plugin_versions
 from nas.common.system import processor_name
-from nas.evaluation.trial import Incident, Training
-from nas.store.database import Database
+from nas.evaluation.trial import Incident, Purpose, Training
 from nas.store.files import sweep
 from nas.store.lock import locked
-from nas.store.records import Generation, PastSession, Session, to_json
-from nas.store.run import Run, database_file
+from nas.store.records import Generation, Session, to_json, utc_now
+from nas.store.run import Run, database_file, open_run
 
 if TYPE_CHECKING:
     from nas.store.records import Estimate, Proposal
@@ -38,49 +37,45 @@ if TYPE_CHECKING:
 LIBRARIES: Final = ("torch", "torchvision", "numpy", "pymoo", "moocore", "ray")
 
 
-def utc_now() -> datetime:
-    """Return the present time as an aware datetime."""
-    return datetime.now(UTC)
-
-
 class RunWriter(AbstractContextManager["RunWriter"]):
     """The only writer of a run, whose ``run`` reads it. Close it, or use it as a context manager.
 
     All methods raise RunError if the run cannot be written.
     """
 
-    def __init__(self, folder: Path, database: Database, clock: Clock) -> None:
-        self.run = Run(folder, database)
-        self._database = database
-        self._resources = ExitStack()
+    def __init__(self, run: Run, session: Session | None, clock: Clock) -> None:
+        self.run = run
+        self._session = session
         self._clock = clock
-        self._has_session = self._is_finished = False
-        self._reason = ""  # the error with which the search ended
+        self._resources = ExitStack()
+        self._error = ""  # with which the search ended
 
     def record_proposals(self, proposals: Iterable[Proposal]) -> None:
         """Record proposals in one transaction."""
-        now = self._clock().isoformat()
-        with self._database.transaction():
+        with self.run.transaction():
             for proposal in proposals:
-                self._database.insert("proposals", {"record": to_json(proposal), "recorded": now})
+                self.run.insert("proposals", proposal)
 
     def record_training(self, training: Training, generation: int | None) -> None:
         """Record a finished training in place of its failure; RunError if it has a success.
 
-        ``generation`` is the index of the first generation that depends on the result. If a failure
-        is replaced, that generation and all later ones are deleted.
+        ``generation`` is the index of the first generation that depends on the result. That
+        generation and all later ones, which have used a failure that is replaced, are deleted.
         """
-        with self._database.transaction():
-            is_retried = insert_training(self._database, training, self._clock())
-            if is_retried and generation is not None:
+        with self.run.transaction():
+            if not _record_training(self.run, training, self._clock()):
+                raise RunError(
+                    f"{self.run.path}: refuses a record that it has; does another process write "
+                    "this run? End it."
+                )
+            if generation is not None:
                 outdated = "DELETE FROM generations WHERE number >= :number"
-                if self._database.execute(outdated, number=generation):
-                    self._database.execute("DELETE FROM estimates")
+                if self.run.execute(outdated, number=generation):
+                    self.run.execute("DELETE FROM estimates")
 
     def record_incident(self, incident: Incident) -> None:
         """Record a failure of a worker."""
-        row = {"record": to_json(incident), "recorded": self._clock().isoformat()}
-        self._database.insert("incidents", row)
+        self.run.insert("incidents", incident)
 
     def record_generation(
         self,
@@ -102,64 +97,45 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         keys = sorted(proposals, key=lambda key: (members[key], proposals[key].number))
         front = tuple(proposals[key].digest for key in keys)
         generation = Generation(number, self._clock(), hypervolume, best, front)
-        with self._database.transaction():
+        with self.run.transaction():
             if not keeps_others:
-                self._database.execute("DELETE FROM estimates")
+                self.run.execute("DELETE FROM estimates")
             for estimate in estimates:
-                self._database.insert("estimates", {"record": to_json(estimate)}, "REPLACE")
-            self._database.insert("generations", {"record": to_json(generation)}, "REPLACE")
+                self.run.insert("estimates", estimate, "REPLACE")
+            self.run.insert("generations", generation, "REPLACE")
 
     def raise_generations(self, generations: int) -> None:
         """Raise the run's total number of generations. A smaller number changes nothing."""
         setup = self.run.setup
         if generations > setup.config.generations:
             setup = replace(setup, config=replace(setup.config, generations=generations))
-            self._database.execute("UPDATE run SET record = :record", record=to_json(setup))
+            self.run.execute("UPDATE run SET record = :record", record=to_json(setup))
 
     def finish(self, note: str = "") -> None:
         """Mark the run as finished; ``note`` says why if it ended early."""
-        self._set_status("finished", note, self._clock().isoformat())
-        self._is_finished = True
+        self._record_session(status="finished", note=note)
 
     def close(self) -> None:
         """Close the run, which can be resumed if it is unfinished."""
         # A full disk may refuse this record. Without the lock the run counts as stopped anyway.
         with self._resources, contextlib.suppress(RunError):
-            if self._has_session:
-                self._has_session = False
-                self._end_session()
+            if self._session is not None:
+                if self._session.status == "running":
+                    self._session = replace(self._session, status="stopped", note=self._error)
+                self._record_session(ended=self._clock())
+        self._session = None
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         if isinstance(error, NasError):
-            self._reason = str(error)
+            self._error = str(error)
         elif isinstance(error, Exception):
-            self._reason = f"{type(error).__name__}: {error}"
+            self._error = f"{type(error).__name__}: {error}"
         self.close()
 
-    def _begin_session(self, session: Session) -> None:
-        past = PastSession(session, os.getpid(), socket.gethostname(), self._clock())
-        with self._database.transaction():
-            self._database.insert("sessions", {"record": to_json(past)})
-            self._set_status("running", "", None)
-        self._has_session = True
-
-    def _end_session(self) -> None:
-        with self._database.transaction():
-            if not self._is_finished:
-                self._set_status("stopped", self._reason, None)
-            self._database.execute(
-                "UPDATE sessions SET record = json_set(record, '$.ended', :now) "
-                "WHERE id = (SELECT max(id) FROM sessions)",
-                now=self._clock().isoformat(),
-            )
-
-    def _set_status(self, status: str, note: str, finished: str | None) -> None:
-        self._database.execute(
-            "UPDATE run SET status = :status, note = :note, finished = :finished",
-            status=status,
-            note=note.encode("utf-8", "backslashreplace").decode(),
-            finished=finished,
-        )
+    def _record_session(self, **changes: Any) -> None:
+        if self._session is not None:
+            self._session = replace(self._session, **changes)
+            self.run.insert("sessions", self._session, "REPLACE")
 
 
 def this_session(command: str, *, workers: int = 1) -> Session:
@@ -186,34 +162,80 @@ def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now
     with ExitStack() as stack:
         stack.enter_context(locked(folder))
         sweep(folder)
-        database = Database.open_to_write(path)
-        stack.callback(database.close)
-        writer = RunWriter(folder, database, clock)
-        if session is None:  # a search that was killed is no longer running
-            database.execute("UPDATE run SET status = 'stopped' WHERE status = 'running'")
-        else:
-            writer._begin_session(session)
+        run = stack.enter_context(Run(path, "write"))
+        run.execute(  # sessions that were killed
+            "UPDATE sessions SET record = json_set(record, '$.status', 'stopped') "
+            "WHERE record ->> 'status' = 'running'"
+        )
+        writer = RunWriter(run, session, clock)
+        writer._record_session()
         writer._resources = stack.pop_all()
     return writer
 
 
-def insert_training(
-    database: Database,
-    training: Training,
-    now: datetime,
-    on_conflict: Literal["ABORT", "IGNORE"] = "ABORT",
-) -> bool:
-    """Record a training in a transaction of the caller; return whether it replaced its failure."""
-    num_failures = database.execute(
-        "DELETE FROM trainings WHERE purpose = :purpose AND stage = :stage AND task = :task "
-        "AND key = :key AND repeat = :repeat AND seed = :seed AND status = 'failed'",
-        purpose=training.purpose,
-        stage=training.stage,
-        task=training.task,
-        key=training.key,
-        repeat=training.repeat,
-        seed=training.evaluation.seed,
+def _record_training(run: Run, training: Training, now: datetime) -> bool:
+    """Record a training, also in place of its failure; return False if the run has a success."""
+    return bool(
+        run.execute(
+            "INSERT INTO trainings (record) VALUES (:record) "
+            "ON CONFLICT (purpose, key, repeat, stage, task, seed) "
+            "DO UPDATE SET record = excluded.record WHERE status = 'failed'",
+            record=to_json(replace(training, recorded=now)),
+        )
     )
-    row = {"record": to_json(replace(training, recorded=now))}
-    database.insert("trainings", row, on_conflict)
-    return num_failures > 0
+
+
+class RunRecord(AbstractContextManager["RunRecord"]):
+    """Adds finished trainings and JSON results of a command without a search to runs and a file.
+
+    A search may write such a run at the same time: each record is one transaction. If a run cannot
+    be written, a NasWarning says so, and the run is left out from then on. The file, that of
+    ``--record``, is created if it does not exist, and one process at a time may use it.
+
+    Raises:
+        RunError: the file holds something else, another process uses it, or it cannot be written.
+    """
+
+    def __init__(self, folders: Iterable[Path], file: str | Path | None) -> None:
+        self._folders = dict.fromkeys(folders)
+        self._file = None
+        if file is not None:
+            path = Path(file)
+            self._file = (Run if path.exists() else Run.create)(path, "exclusive")
+
+    def trainings(self, purpose: Purpose) -> list[Training]:
+        """Return the recorded trainings that served a purpose, in the order of their ends."""
+        trainings = [*(self._file.trainings(purpose) if self._file else ())]
+        for folder in self._folders:
+            with open_run(folder) as run:
+                trainings += run.trainings(purpose)
+        return sorted(trainings, key=lambda training: training.recorded)
+
+    def add(self, training: Training) -> None:
+        """Record a training. It replaces a failure of the same training, but never a success."""
+        now = utc_now()
+        self._write(lambda run: _record_training(run, training, now))
+
+    def add_answer(self, question: Sequence[str], answer: Mapping[str, Any]) -> None:
+        """Record the JSON result of ``nas explain``; it replaces one to the same question.
+
+        ``question`` are the texts that identify it: digests of mechanisms, fingerprints of tasks.
+        """
+        digest = hashlib.sha256("\n".join(question).encode()).hexdigest()[:16]
+        self._write(lambda run: run.insert("answers", dict(answer), "REPLACE", question=digest))
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self, write: Callable[[Run], object]) -> None:
+        if self._file is not None:
+            write(self._file)
+        for folder in list(self._folders):
+            try:
+                with Run(database_file(folder), "write") as run:
+                    write(run)
+            except RunError as error:
+                del self._folders[folder]
+                text = f"the answer cannot be kept for the run's report: {error}"
+                warnings.warn(text, NasWarning, stacklevel=2)

@@ -11,7 +11,7 @@ import pytest
 from nas.common.errors import RunError
 from nas.evaluation.trainer import LocalEvaluator
 from nas.store import appending, open_run
-from nas.store.appending import RunRecord
+from nas.store.writer import RunRecord
 from tests.cli.conftest import LOCAL
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ import pytest
 
 from nas.api import judging
 from nas.common import sequential
-from nas.store.appending import RunRecord
+from nas.store.writer import RunRecord
 from tests.cli.conftest import LOCAL
 
 UNIFORM = ("judge", "uniform", "--task", "tiny.yaml", *LOCAL)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nas.common.errors import NasError
-from nas.store import create_run, open_run, open_writer
+from nas.store import create_run, open_run, open_writer, this_session
 
 
 def test_front_finds_a_run_by_default_name_or_path(nas: Any, at_runs: Path) -> None:
@@ -45,8 +45,7 @@ def test_empty_front_exits_with_1(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with open_run(recorded_run) as run:
-        (past,) = run.sessions()
-        create_run(Path("runs"), run.setup, past.session, name="empty").close()
+        create_run(Path("runs"), run.setup, this_session("nas search"), name="empty").close()
     result = nas("front", "empty")
     assert (result.status, result.out) == (1, "")
     assert result.err.startswith("nas: run 'empty' has no front: no training has ended well yet.")
@@ -61,9 +60,7 @@ def test_runs_lists_each_run_and_names_unreadable_ones(
 ) -> None:
     make_run(tmp_path / "runs", name="one", generations=1)
     two = make_run(tmp_path / "runs", name="two", generations=2, is_finished=False)
-    with open_run(two) as run:
-        (past,) = run.sessions()
-    with pytest.raises(NasError), open_writer(two, past.session):
+    with pytest.raises(NasError), open_writer(two, this_session("nas resume")):
         raise NasError("the reason.")
     (tmp_path / "runs" / "bad").mkdir()
     (tmp_path / "runs" / "bad" / "run.sqlite").write_bytes(b"no database" * 100)

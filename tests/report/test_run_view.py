@@ -33,7 +33,7 @@ def test_a_killed_session_ended_with_the_last_generation_before_the_next() -> No
 
     def session(start: float, end: float | None) -> Any:
         ended = None if end is None else at(end)
-        return SimpleNamespace(started=at(start), ended=ended, session=SimpleNamespace(workers=2))
+        return SimpleNamespace(started=at(start), ended=ended, workers=2)
 
     generations = [SimpleNamespace(finished=at(minutes)) for minutes in (1, 2.5, 12)]
     run: Any = SimpleNamespace(

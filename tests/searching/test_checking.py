@@ -52,7 +52,7 @@ def test_undamaged_run_has_no_faults(folder: Path) -> None:
             "record that cannot be read",
         ),
         ("UPDATE trainings SET record = record", ""),
-        ("INSERT INTO answers VALUES ('q', 'now', '[')", "record that cannot be read"),
+        ("INSERT INTO answers VALUES ('q', '[')", "record that cannot be read"),
         ("DELETE FROM run", "holds no run"),
     ],
 )

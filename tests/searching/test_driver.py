@@ -106,7 +106,7 @@ def test_interrupted_search_names_the_command_that_resumes_it_from_its_folder_al
     kit.root.joinpath("run").symlink_to(moved)
     assert kit.recorded() == kit.recorded("whole")
     with open_run(moved) as run:
-        assert [past.session.command for past in run.sessions()] == ["nas.search", "nas resume"]
+        assert [past.command for past in run.sessions()] == ["nas.search", "nas resume"]
 
 
 def test_resume_of_a_complete_run_trains_nothing(kit: Any, whole: Path) -> None:

@@ -143,7 +143,7 @@ def test_resumed_run_keeps_recorded_proposals_that_it_would_now_draw_differently
     recorded = kit.recorded()["proposals"]
     writer = kit.open()
     # As if another version of the operators, or another processor, drew other genomes.
-    writer.run.database.execute("UPDATE run SET record = json_set(record, '$.config.seed', 2)")
+    writer.run.execute("UPDATE run SET record = json_set(record, '$.config.seed', 2)")
     assert kit.search(writer) is False
     after = kit.recorded()
     assert after["proposals"][: len(recorded)] == recorded

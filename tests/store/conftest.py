@@ -25,8 +25,12 @@ class Samples:
     """Makes records with default values."""
 
     accuracy, macs = ACCURACY, MACS
-    session = Session("nas search --space quickstart", {"nas": "0.1", "torch": "2.9"}, "a CPU", 2)
     now = NOON
+
+    @property
+    def session(self) -> Session:
+        versions = {"nas": "0.1", "torch": "2.9"}
+        return Session("nas search --space quickstart", versions, "a CPU", 2)
 
     def setup(self, **changes: Any) -> RunSetup:
         setup = RunSetup(
@@ -79,7 +83,7 @@ class Samples:
         """Record a training of the search."""
         task = writer.run.setup.task
         place = purpose, task.fingerprint, task.name, key, "", repeat
-        writer.record_training(Training(*place, evaluation), 0)
+        writer.record_training(Training(*place, evaluation), None)
 
     def fill(self, writer: RunWriter, values: Sequence[tuple[float, float]]) -> list[Proposal]:
         """Propose and evaluate one candidate for each pair of accuracy and MACs."""

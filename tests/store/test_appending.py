@@ -9,7 +9,7 @@ import pytest
 from nas.common.errors import RunError
 from nas.evaluation.trial import NOT_RECORDED, Training
 from nas.store import database
-from nas.store.appending import RunRecord
+from nas.store.writer import RunRecord
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_same_question_replaces_its_answer(writer, record):
 @pytest.mark.parametrize("text", ["", "[1]", "{", "[" * 100_000])
 def test_damaged_answer_is_refused(writer, record, text):
     record.add_answer(["a"], {})
-    writer._database.execute("UPDATE answers SET record = :text", text=text)
+    writer.run.execute("UPDATE answers SET record = :text", text=text)
     with pytest.raises(RunError, match="record that cannot be read"):
         writer.run.answers()
 

@@ -78,7 +78,7 @@ def test_database_of_another_program_is_refused_and_unchanged(folder, samples):
     assert (folder / "run.sqlite").read_bytes() == before
 
 
-@pytest.mark.parametrize(("version", "words"), [(6, "Use the nas that wrote"), (99, "Update nas")])
+@pytest.mark.parametrize(("version", "words"), [(7, "Use the nas that wrote"), (99, "Update nas")])
 def test_database_of_another_version_is_refused(folder, samples, version, words):
     change(folder, f"PRAGMA user_version = {version}")
     for message in refusals(folder, samples):
@@ -90,13 +90,16 @@ def test_database_of_another_version_is_refused(folder, samples, version, words)
     ("statement", "words"),
     [
         ("DELETE FROM run", "holds no run"),
-        ("UPDATE run SET started = 'noon'", "Invalid isoformat string"),
+        ("UPDATE sessions SET record = json_set(record, '$.started', 'noon')", "valid datetime"),
         ("UPDATE run SET record = json_set(record, '$.config.population', 0)", "population: found"),
         (
             "UPDATE run SET record = replace(record, '0.1', '1e999')",
             "objectives.0.reference: .* finite",
         ),
-        ("UPDATE sessions SET record = json_remove(record, '$.pid')", "pid: Field required"),
+        (
+            "UPDATE sessions SET record = json_remove(record, '$.command')",
+            "command: Field required",
+        ),
         ("UPDATE trainings SET record = json_remove(record, '$.evaluation.metrics')", "metrics"),
         ("INSERT INTO generations (record) VALUES ('{\"number\": 0}')", "Field required"),
     ],
@@ -118,7 +121,7 @@ def test_reading_at_any_path_changes_no_file(whole, tmp_path):
 
 
 def test_locked_database_is_waited_for_and_named(writer, samples):
-    writer._database.execute("PRAGMA busy_timeout = 10")
+    writer.run.execute("PRAGMA busy_timeout = 10")
     path = writer.run.folder / "run.sqlite"
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

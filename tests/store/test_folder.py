@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,8 @@ def test_create_run_names_by_date_space_and_seed(samples, tmp_path):
     names = []
     for space in ("quickstart", "quickstart", "quickstart", "my space/../ü"):
         setup = samples.setup(space=Document.of(space, ""))
-        with create_run(tmp_path, setup, samples.session, clock=lambda: samples.now) as writer:
+        session = dataclasses.replace(samples.session, started=samples.now)
+        with create_run(tmp_path, setup, session) as writer:
             assert writer.run.folder.parent == tmp_path
             names.append(writer.run.name)
     ends = ["quickstart_s3", "quickstart_s3_2", "quickstart_s3_3", "my-space_s3"]

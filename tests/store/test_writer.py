@@ -166,7 +166,7 @@ def test_front_is_computed_from_estimates(writer, samples):
     assert best.objectives == {"accuracy": 0.5, "macs": 1000.0}
     assert (best.scores, best.errors, best.p) == ({"accuracy": 0.5}, {"accuracy": 0.02}, 0.5)
     assert find_proposal(writer.run, "best") == steady
-    assert writer.run.summary().best == 0.5
+    assert writer.run.generations()[-1].best == 0.5
 
 
 def test_weights_are_written_and_removed_by_key(new_run, samples):
@@ -196,7 +196,7 @@ def test_writer_status_follows_the_run(writer, samples):
         assert again.run.status == "running"
         again.finish("the space is exhausted")
     with open_run(folder) as run:
-        assert (run.status, run.note) == ("finished", "the space is exhausted")
+        assert (run.status, run.sessions()[-1].note) == ("finished", "the space is exhausted")
         assert len(run.sessions()) == 2
 
 
@@ -209,9 +209,9 @@ def test_confirming_writer_marks_a_killed_search_as_stopped(writer, samples):
 
 
 def test_writer_is_durable_and_a_closed_run_is_one_file(writer):
-    (mode,) = writer._database.query("PRAGMA journal_mode")
-    (level,) = writer._database.query("PRAGMA synchronous")
-    assert (mode["journal_mode"], level["synchronous"]) == ("wal", 2)  # 2 is FULL
+    (mode,) = writer.run.query("PRAGMA journal_mode")
+    (level,) = writer.run.query("PRAGMA synchronous")
+    assert (mode, level) == (("wal",), (2,))  # 2 is FULL
     writer.close()
     names = {path.name for path in writer.run.folder.iterdir()}
     copies = {"policy.yaml", "space.yaml", "task.yaml"}

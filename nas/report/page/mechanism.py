@@ -42,7 +42,7 @@ def mechanisms(view: RunView) -> Iterator[dict[str, Any]]:
         source = shlex.quote(f"{view.label}/{view.short(mechanism)}")
         is_whole = mechanism.digest in whole
         is_trained = view.trained.get(mechanism.key) is mechanism
-        searched = [("search", training) for training in view.searched(mechanism)]
+        searched = [("search", training) for training in mechanism.searched]
         confirmed = confirmations.get(mechanism.key, []) if is_trained else []
         yield {
             "address": address(view.name, mechanism.digest),
@@ -125,7 +125,7 @@ def _curves(
     trainings = [("own", training) for _, training in searched]
     trainings += [("fresh", training) for _, training in confirmed]
     if standard is not None and standard is not mechanism:
-        trainings = [*(("base", training) for training in view.searched(standard)), *trainings]
+        trainings = [*(("base", training) for training in standard.searched), *trainings]
     by_task: dict[str, list[tuple[str, list[float]]]] = {}
     for kind, training in trainings:
         reports = training.evaluation.reports

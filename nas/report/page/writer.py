@@ -82,7 +82,10 @@ def page(views: Sequence[RunView]) -> str:
         style_hash=_hash(style),
         script=Markup(script),  # noqa: S704 - ours
         script_hash=_hash(script),
-        verdicts=[(headline(view), f"{view.started:%Y-%m-%d}", verdict_of(view)) for view in views],
+        verdicts=[
+            (headline(view), f"{view.sessions[0].started:%Y-%m-%d}", verdict_of(view))
+            for view in views
+        ],
         pictures=pictures,
         caption=caption,
         table=table(views),

@@ -26,16 +26,14 @@ READY = "html[data-ready]"
 def edited(run: Path, target: Path) -> Iterator[Database]:
     """The database of a copy of a run's folder, to write to."""
     shutil.copytree(run, target)
-    database = Database.open_to_write(target / DATABASE_FILE)
-    with database.transaction():
+    with Database(target / DATABASE_FILE, "write") as database, database.transaction():
         yield database
-    database.close()
 
 
 def limit_macs(run: Path, target: Path, limit: float) -> Path:
     """Copy a run; in the copy, multiply-adds have a limit, and p(front) is 0 beyond it."""
     with edited(run, target) as database:
-        setup = json.loads(database.query("SELECT record FROM run")[0]["record"])
+        setup = json.loads(database.query("SELECT record FROM run")[0][0])
         for objective in setup["objectives"]:
             objective["limit"] = limit if objective["name"] == "macs" else None
         database.execute("UPDATE run SET record = :new", new=json.dumps(setup))

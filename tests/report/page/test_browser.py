@@ -202,7 +202,7 @@ def test_hostile_texts_are_shown_as_texts(
             "proposals SET record = json_set(record, '$.name', :text) WHERE record ->> 'name' > ''",
             "trainings SET record = json_set(record, '$.evaluation.error', :text, "
             "'$.evaluation.worker', :text)",
-            "sessions SET record = json_set(record, '$.session.command', :text)",
+            "sessions SET record = json_set(record, '$.command', :text)",
         ):
             database.execute(f"UPDATE {change}", text=HOSTILE)
     with open_run(folder) as run:
