@@ -129,7 +129,8 @@ def judge(
 
 def _record_of(runs: Path, *compared: str) -> Path:
     """Return the file of a comparison's trainings by the present versions of code, plug-ins too."""
-    content, folder = repr((compared, this_session("nas judge"))), runs / "judgements"
+    session, folder = this_session("nas judge"), runs / "judgements"
+    content = repr((compared, session.versions, session.hardware))
     with suppress(OSError):  # RunRecord reports that the file cannot be created
         folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.sqlite"

@@ -19,7 +19,7 @@ from typing import Final
 
 from nas.common.arguments import public
 from nas.common.config import SUFFIXES, near, parse_json, read_document
-from nas.common.errors import ExportError, GenomeError, RunError
+from nas.common.errors import ConfigError, ExportError, GenomeError, RunError
 from nas.common.system import read_regular
 from nas.genome import Genome
 from nas.genome.canonical import digest
@@ -129,7 +129,7 @@ def genome_of_export(path: Path) -> Genome:
     """Return the genome in an exported file's docstring, without running the file.
 
     Raises:
-        ExportError, ConfigError: the file cannot be read or was not written by an export.
+        ExportError: the file cannot be read or was not written by an export.
     """
     try:
         text = read_regular(path, _LARGEST_EXPORT).decode()
@@ -137,10 +137,14 @@ def genome_of_export(path: Path) -> Genome:
         reason = getattr(error, "strerror", error)
         raise ExportError(f"{path}: cannot be read ({reason}).") from None
     docstring = text[3:].partition('"""')[0] if text.startswith('"""') else ""
-    _, is_export, genome = docstring.partition("\nGenome:\n")
-    if not is_export:
+    about, _, genome = docstring.partition("\nGenome:\n")
+    try:
+        data = parse_json(genome, str(path))
+    except ConfigError:
+        data = None
+    if not about or not isinstance(data, dict):
         raise ExportError(
             f"{path}: holds no genome; expected a file that `nas export` has written, or "
             f"{path}:CLASS for a torch module of yours."
         )
-    return Genome.from_dict(parse_json(genome, str(path)), str(path))
+    return Genome.from_dict(data, str(path))
