@@ -16,10 +16,10 @@ from nas.genome import Genome
 from nas.report.costs import Sizes, sizes_of
 from nas.report.result import Result
 from nas.report.units import quantity
-from nas.store import find_candidate, open_run, weights_path
+from nas.store import find_candidate, open_run
 from nas.store.files import write_file
 from nas.store.sources import Source, resolve
-from nas.store.weights import read_weights
+from nas.store.weights import read_weights, weights_path
 from nas.tasks import ModelTask
 
 if TYPE_CHECKING:

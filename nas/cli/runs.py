@@ -21,7 +21,7 @@ def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> 
     """List the recorded searches (runs), the last active one last."""
     from nas.report.front_columns import RUN_COLUMNS
     from nas.report.table import Table, say, say_table
-    from nas.store import list_runs
+    from nas.store.folder import list_runs
 
     summaries, problems = list_runs(runs)
     if as_json:

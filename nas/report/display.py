@@ -26,7 +26,7 @@ from nas.report.run_view import RunView
 from nas.report.table import Table, say
 from nas.report.units import duration, quantity
 from nas.searching.listener import Evaluated, GenerationDone, Listener, Started
-from nas.store import Candidate, Run, change_token, named_members, open_run
+from nas.store import Candidate, Run, named_members, open_run
 from nas.store.files import run_argument
 from nas.store.records import RunStatus
 
@@ -187,8 +187,8 @@ def follow(
 ) -> RunStatus:
     """Show a run that another process writes, until the run ends.
 
-    The database is opened only after its files changed, and closed after reading, since an open
-    reader would keep the writer from merging SQLite's log into the database.
+    The database is closed after each reading, since an open reader would keep the writer from
+    merging SQLite's log into the database.
 
     Returns:
         "finished" or "stopped".
@@ -196,19 +196,16 @@ def follow(
     Raises:
         RunError: there is no such run, or it cannot be read.
     """
-    before, status = "", None
+    status = None
     while True:
-        token = change_token(folder)
-        if token != before or status == "stopped":
-            last = status
-            with open_run(folder) as run:
-                if shown.read(run):
-                    shown.say_generation()
-                status = run.status
-            # A stopped run is read twice, since a writer may be starting.
-            if status == "finished" or status == last == "stopped":
-                return status
-        before = token
+        last = status
+        with open_run(folder) as run:
+            if shown.read(run):
+                shown.say_generation()
+            status = run.status
+        # A stopped run is read twice, since a writer may be starting.
+        if status == "finished" or status == last == "stopped":
+            return status
         sleep(PAUSE_SECONDS)
 
 

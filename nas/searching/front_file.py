@@ -12,11 +12,11 @@ from typing import Any, Final, get_args
 
 from nas.common.errors import RunError
 from nas.evaluation.trial import Purpose
-from nas.store import Counts, Run, RunSetup, open_run, weights_path
+from nas.store import Counts, Run, RunSetup, open_run
 from nas.store.files import write_file
 from nas.store.frozen import load_frozen_task
 from nas.store.lock import is_held
-from nas.store.weights import read_weights
+from nas.store.weights import read_weights, weights_path
 
 FRONT_FILE: Final = "front.json"
 

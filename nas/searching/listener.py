@@ -52,12 +52,9 @@ class GenerationDone:
 class SearchResult:
     """The state of a run at the end of a search.
 
-    Attributes:
-        status: "finished", "exhausted" if the space has no further mechanism, or "interrupted".
-        generations_done: number of complete generations.
-        hypervolume: fraction of the box between the ideal and reference values that the front
-            dominates.
-        message: how the search ended and how to resume it.
+    ``status`` is "exhausted" if the space has no further mechanism. ``hypervolume`` is the fraction
+    of the box between the ideal and the reference values that the front dominates. ``message`` says
+    how the search ended and how to resume it.
     """
 
     run: str

@@ -5,7 +5,7 @@ SQLite holds all records; no file of a run is unpickled.
 """
 
 from nas.store.files import RUNS
-from nas.store.folder import change_token, check_name, create_run, find_run, list_runs
+from nas.store.folder import check_name, create_run, find_run
 from nas.store.records import (
     Candidate,
     Counts,
@@ -17,7 +17,6 @@ from nas.store.records import (
     Session,
 )
 from nas.store.run import Run, find_candidate, find_proposal, named_members, open_run
-from nas.store.weights import weights_path
 from nas.store.writer import RunWriter, open_writer, this_session
 
 __all__ = [
@@ -37,11 +36,8 @@ __all__ = [
     "find_candidate",
     "find_proposal",
     "find_run",
-    "list_runs",
     "named_members",
     "open_run",
     "open_writer",
-    "change_token",
     "this_session",
-    "weights_path",
 ]

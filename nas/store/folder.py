@@ -1,4 +1,4 @@
-"""Create, list and find run folders, and detect changes of a run.
+"""Create, list and find run folders.
 
 The folder of a run is ``runs/<date>_<space>_s<seed>/`` by default. It holds run.sqlite, which is
 the only source of truth, and copies of the space, its policy (path rules) and the task for people.
@@ -102,21 +102,6 @@ def find_run(source: str, root: Path = RUNS) -> Path:
         f"{source[:100]!r}: there is no such run in {root}{near(source, names)}; expected a path, "
         f"{LATEST} or a name. `nas runs` lists all."
     )
-
-
-def change_token(folder: Path) -> str:
-    """Return a value that changes with each record of a run, and when a writer starts or ends.
-
-    It is the state of files, not of the database. A caller computes it before reading the run, so
-    that records that are written meanwhile change it.
-    """
-    state: list[object] = [lock.is_held(folder)]
-    # SQLite writes a record to the log first, and later to the database.
-    for name in (DATABASE_FILE, f"{DATABASE_FILE}-wal"):
-        with contextlib.suppress(FileNotFoundError):
-            info = (folder / name).stat()
-            state.append((name, info.st_ino, info.st_size, info.st_mtime_ns))
-    return repr(state)
 
 
 def _make(root: Path, setup: RunSetup, session: Session, names: Iterable[str]) -> Path:

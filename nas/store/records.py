@@ -275,16 +275,12 @@ class Candidate:
     @cached_property
     def short_scores(self) -> Mapping[str, float]:
         """Mean of each metric over the trainings under the run's task; empty unless ``is_ok``."""
-        return {n: mean for n, (mean, _) in _means(self.trainings).items()} if self.is_ok else {}
-
-    @cached_property
-    def _measured(self) -> dict[str, tuple[float, float | None]]:
-        return _means(self.scored) if self.is_ok else {}
+        return {name: mean for name, (mean, _) in self._means(self.trainings).items()}
 
     @cached_property
     def scores(self) -> Mapping[str, float]:
         """Mean of each measured metric over ``scored``, by name; empty unless ``is_ok``."""
-        return {name: mean for name, (mean, _) in self._measured.items()}
+        return {name: mean for name, (mean, _) in self._means(self.scored).items()}
 
     @cached_property
     def errors(self) -> Mapping[str, float]:
@@ -294,7 +290,8 @@ class Candidate:
         """
         if self.estimate is not None:
             return self.estimate.errors
-        return {name: error for name, (_, error) in self._measured.items() if error is not None}
+        means = self._means(self.scored)
+        return {name: error for name, (_, error) in means.items() if error is not None}
 
     @cached_property
     def objectives(self) -> Mapping[str, float]:
@@ -308,11 +305,11 @@ class Candidate:
         """The probability of being in the front (``Estimate.p``); None if not estimated."""
         return None if self.estimate is None else self.estimate.p
 
-
-def _means(trainings: Sequence[Training]) -> dict[str, tuple[float, float | None]]:
-    """Return mean and standard error of each metric over trainings that succeeded."""
-    metrics = [training.evaluation.metrics for training in trainings]
-    return {name: mean_and_error([row[name] for row in metrics]) for name in metrics[0]}
+    def _means(self, trainings: Sequence[Training]) -> dict[str, tuple[float, float | None]]:
+        if not self.is_ok:
+            return {}
+        metrics = [training.evaluation.metrics for training in trainings]
+        return {name: mean_and_error([row[name] for row in metrics]) for name in metrics[0]}
 
 
 @dataclass(frozen=True, slots=True)

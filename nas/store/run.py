@@ -301,15 +301,11 @@ def find_proposal(run: Run, member: str) -> Proposal:
     if member in NAMED_MEMBERS:
         return _find_named(run, member).proposal
     prefix = member.lower().rpartition("-")[2]  # of the name of a find, or of a digest
-    if not prefix or set(prefix) - set("0123456789abcdef"):
-        raise RunError(
-            f"{run.name}/{member}: {member!r} names no member; expected the beginning of a digest "
-            f"(0-9, a-f) or one of {', '.join(NAMED_MEMBERS)}."
-        )
     digests = [digest for digest in run.digests() if digest.startswith(prefix)]
     if not digests:
         raise RunError(
-            f"{run.name}/{member}: no genome of this run has a digest that begins so; "
+            f"{run.name}/{member}: no genome of this run has a digest that begins so; expected "
+            f"the beginning of a digest (0-9, a-f) or one of {', '.join(NAMED_MEMBERS)}. "
             f"`nas front {run_argument(run.folder)}` lists some."
         )
     proposal = run.proposal(digests[0])

@@ -12,8 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from nas.searching.front_file import check_run, write_front
-from nas.store import open_run, weights_path
+from nas.store import open_run
 from nas.store.frozen import load_frozen_task
+from nas.store.weights import weights_path
 from nas.training.candidate import attention_weights, build_model
 
 

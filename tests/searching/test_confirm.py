@@ -148,7 +148,7 @@ def test_test_set_of_images_keeps_the_training_images(task: Any) -> None:
     ("options", "kind", "words"),
     [
         ({"seeds": 0}, ConfigError, "seeds: found 0"),
-        ({"ids": ["zz"]}, RunError, "names no member"),
+        ({"ids": ["zz"]}, RunError, "no genome of this run"),
         ({"long": "comparisn"}, NasError, "did you mean 'comparison'"),
         ({"long": "bytes"}, ConfigError, "family 'bytes'; expected one of .* family, 'images'"),
         ({"data": "digit"}, ConfigError, "did you mean 'digits'"),

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from nas.common.errors import RunError
-from nas.store import Document, create_run, find_run, list_runs, open_writer
+from nas.store import Document, create_run, find_run, open_writer
+from nas.store.folder import list_runs
 
 
 def test_create_run_refuses_an_existing_name(new_run, tmp_path):

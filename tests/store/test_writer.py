@@ -15,10 +15,9 @@ from nas.store import (
     find_proposal,
     open_run,
     open_writer,
-    weights_path,
 )
 from nas.store.records import Estimate
-from nas.store.weights import keep_weights, remove_weights
+from nas.store.weights import keep_weights, remove_weights, weights_path
 
 
 def test_writer_proposals_read_back_in_order(writer, samples):
