@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 import torch
+from torch import nn
 
 from nas.common.errors import DeviceError
 from nas.common.system import record_interrupts
@@ -37,10 +38,17 @@ from nas.evaluation.trial import (
     log,
 )
 from nas.tasks import Data, ModelTask, Task
-from nas.tasks.layers import derive_seed, seeded
+from nas.tasks.layers import Transformer, derive_seed, seeded
 from nas.training import Report
 from nas.training.candidate import attention_weights, build_model, layers_of
-from nas.training.dependence import Constant, LastTokens, Leak, probe, warn_of_tolerance
+from nas.training.dependence import (
+    Constant,
+    LastTokens,
+    Leak,
+    Stack,
+    probe,
+    warn_of_tolerance,
+)
 from nas.training.hardware import (
     Meter,
     hardware_name,
@@ -237,16 +245,18 @@ def _train(
     for name, (model_task, model_data) in models.items():
         with seeded(derive_seed(trial.seed, "noise")):
             model = build_model(resolved[name], model_task, model_data, trial.seed)
-            layers = layers_of(resolved[name], model_task)
-            if not isinstance(resolved[name], UserModule):
-                layers = layers[:1]  # the layers of a genome are equal
-            attentions = model.attentions()  # type: ignore[operator]
-            used = {attentions[layer]: LastTokens(attentions[layer]) for layer in layers}
-            is_causal = model_task.is_causal
-            for block in used:
-                tolerance = probe(block, model_task.sizes, is_causal=is_causal)
-                if not isinstance(trial.mechanism, UserModule):  # `check_user_module` has warned
-                    warn_of_tolerance(tolerance, trial.key)
+            block, first = _probed(model, resolved[name], model_task)
+            last = LastTokens(first)
+            check = partial(
+                probe,
+                block,
+                model_task.sizes,
+                is_causal=model_task.is_causal,
+                is_padded=model_task.is_padded,
+            )
+            tolerance = check()
+            if not isinstance(trial.mechanism, UserModule):  # `check_user_module` has warned
+                warn_of_tolerance(tolerance, trial.key)
             graphs = graphs_on(meter.device)
             training = TrainingLoop(
                 model, model_task, model_data, meter, time_limit=time_limit, graphs=graphs
@@ -256,14 +266,27 @@ def _train(
                     progress.add(name, report)
             finally:
                 progress.executions[training.execution] = None
-            for block, last in used.items():
-                with suppress(Constant):  # a gate that hid a leak may have opened
-                    probe(block, model_task.sizes, is_causal=is_causal, tokens=last.tokens)
+            with suppress(Constant):  # a gate that hid a leak may have opened
+                check(tokens=last.tokens)
         if trial.keeps_weights and model_task is task.main:
             progress.weights = attention_weights(model)
         if missed := task.missed(progress.metrics):
             progress.status, progress.error = "stopped", missed
             return
+
+
+def _probed(
+    model: nn.Module, form: ResolvedGenome | UserModule, task: ModelTask
+) -> tuple[nn.Module, nn.Module]:
+    """Return what `probe` runs, and the module of the model that receives its input.
+
+    These are the first attention block of a genome, since all are equal, and all layers with a
+    user's module.
+    """
+    if isinstance(form, UserModule) and isinstance(model, Transformer):
+        return Stack(model.layers), model.layers[0]
+    block = model.attentions()[layers_of(form, task)[0]]  # type: ignore[operator]
+    return block, block
 
 
 def _resolved_at(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGenome | UserModule:
