@@ -18,7 +18,7 @@ from nas.report.units import header, multiple, quantity
 
 if TYPE_CHECKING:
     from nas.report.run_view import RunView
-    from nas.store import Candidate, RunSummary
+    from nas.store.records import Candidate, RunSummary
 
 T = TypeVar("T")
 MAX_NAMES: Final = 2

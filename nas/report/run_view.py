@@ -22,7 +22,8 @@ from nas.evaluation.trial import Incident, Training
 from nas.genome.naming import digits_needed, find_name
 from nas.report.comparison import Cell, Comparison, TrainingRow, compare
 from nas.report.units import duration, limit_text
-from nas.store import Candidate, Counts, Generation, Run, RunSetup, Session, named_members
+from nas.store.records import Candidate, Counts, Generation, RunSetup, Session
+from nas.store.run import Run, named_members
 
 if TYPE_CHECKING:
     Answer: TypeAlias = dict[str, Any]
@@ -51,7 +52,6 @@ class RunView:
             purpose and index of the seed.
         confirmations: all trainings with fresh seeds, that is, seeds that the search never used, at
             the tasks' own learning rates.
-        explained: recorded results of ``nas explain``.
         wall_seconds: total duration of all sessions; a session lasts from a start or resume of the
             search until it stops.
         busy: fraction of the workers' time that was spent in trainings; None while a session is

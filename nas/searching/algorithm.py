@@ -101,7 +101,7 @@ class TrialResult:
             costs=tuple(map(fmean, columns)) if trainings and is_ok else None,
             trainings=tuple(trainings or ()),
             known_costs=proposal.costs,
-            is_repeat=proposal.is_repeat,
+            is_repeat=proposal.verdict == "repeated",
             is_target=proposal.is_target,
         )
 

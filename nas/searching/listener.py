@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from nas.evaluation.trial import Evaluation, Incident
-    from nas.store import Counts, Generation, Proposal, RunSetup
+    from nas.store.records import Counts, Generation, Proposal, RunSetup
 
 EndStatus: TypeAlias = Literal["finished", "exhausted", "interrupted"]
 
@@ -100,12 +101,9 @@ class CompositeListener(Listener):
 
     def __init__(self, *listeners: Listener) -> None:
         for name in (name for name in vars(Listener) if name.startswith("on_")):
-            setattr(self, name, _each([getattr(listener, name) for listener in listeners]))
+            setattr(self, name, partial(_call, [getattr(one, name) for one in listeners]))
 
 
-def _each(methods: Sequence[Any]) -> Any:
-    def call(*arguments: Any) -> None:
-        for method in methods:
-            method(*arguments)
-
-    return call
+def _call(methods: Sequence[Any], *arguments: Any) -> None:
+    for method in methods:
+        method(*arguments)

@@ -36,7 +36,8 @@ from nas.searching.front_file import write_front
 from nas.searching.listener import Evaluated, GenerationDone, Listener
 from nas.searching.proposing import Proposer
 from nas.store import Counts, Proposal, RunWriter
-from nas.store.weights import keep_weights, remove_weights
+from nas.store.files import write_file
+from nas.store.weights import remove_weights, weights_path
 
 AT_ONCE: Final = 8  # proposals that are drawn before finished trainings are looked at
 FRONT_SECONDS: Final = 10.0  # between two writes of front.json; reading the front takes time
@@ -134,7 +135,7 @@ class Loop:
         if last.is_trained:
             which = str(last.key), _purpose(last)
             first = self._num_trainings[which]
-            repeats = range(first, first + (1 if last.is_repeat else self._config.repeats))
+            repeats = range(first, first + (self._config.repeats if last.is_new else 1))
             self._num_trainings[which] = repeats.stop
             self._work.append(_Work(last, repeats))
 
@@ -211,7 +212,8 @@ class Loop:
     def _record(self, trial: Trial, evaluation: Evaluation) -> int:
         number = self._running.pop((trial.key, trial.repeat, trial.purpose))
         task = self._setup.front_task if trial.is_target else self._setup.task
-        keep_weights(self._run.folder, trial.key, evaluation)
+        if evaluation.weights is not None and evaluation.is_ok:
+            write_file(weights_path(self._run.folder, trial.key), evaluation.weights)
         place = trial.purpose, task.fingerprint, task.name, trial.key, "", trial.repeat
         generation = number // self._config.population
         self._writer.record_training(Training(*place, evaluation), generation)

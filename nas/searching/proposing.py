@@ -54,7 +54,7 @@ class Proposer:
     def follow(self, recorded: Iterable[Proposal]) -> None:
         """Restore the state of a resumed run from its recorded proposals, given in order."""
         for proposal in recorded:
-            self._num_named += proposal.name is not None and not proposal.is_repeat
+            self._num_named += proposal.name is not None and proposal.verdict != "repeated"
             if proposal.is_new and proposal.key is not None:
                 self._filter.add_known(proposal.key)
             if proposal.is_trained:

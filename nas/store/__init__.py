@@ -6,16 +6,7 @@ SQLite holds all records; no file of a run is unpickled.
 
 from nas.store.files import RUNS
 from nas.store.folder import check_name, create_run, find_run
-from nas.store.records import (
-    Candidate,
-    Counts,
-    Document,
-    Generation,
-    Proposal,
-    RunSetup,
-    RunSummary,
-    Session,
-)
+from nas.store.records import Candidate, Counts, Document, Proposal, RunSetup, Session
 from nas.store.run import Run, find_candidate, find_proposal, named_members, open_run
 from nas.store.writer import RunWriter, open_writer, this_session
 
@@ -24,11 +15,9 @@ __all__ = [
     "Candidate",
     "Counts",
     "Document",
-    "Generation",
     "Proposal",
     "Run",
     "RunSetup",
-    "RunSummary",
     "RunWriter",
     "Session",
     "check_name",

@@ -150,19 +150,14 @@ class Proposal:
         return self.verdict == "new"
 
     @property
-    def is_repeat(self) -> bool:
-        """Whether the mechanism is trained again."""
-        return self.verdict == "repeated"
-
-    @property
     def is_target(self) -> bool:
         """Whether the mechanism, which the run has trained, is trained under the target task."""
-        return self.operator == TARGET and self.is_repeat
+        return self.operator == TARGET and self.verdict == "repeated"
 
     @property
     def is_trained(self) -> bool:
         """Whether the mechanism is trained, for the first time or again."""
-        return self.is_new or self.is_repeat
+        return self.verdict in {"new", "repeated"}
 
 
 @dataclass(frozen=True, slots=True)

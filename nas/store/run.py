@@ -299,7 +299,11 @@ def find_proposal(run: Run, member: str) -> Proposal:
         RunError: no proposal or several proposals match.
     """
     if member in NAMED_MEMBERS:
-        return _find_named(run, member).proposal
+        members = named_members(run.setup.objectives, run.front())
+        if member in members:
+            return members[member].proposal
+        why = "no objective is a cost" if members else "no training within its limits succeeded"
+        raise RunError(f"run {run.name!r} has no {member} member: {why}.")
     prefix = member.lower().rpartition("-")[2]  # of the name of a find, or of a digest
     digests = [digest for digest in run.digests() if digest.startswith(prefix)]
     if not digests:
@@ -316,13 +320,3 @@ def find_proposal(run: Run, member: str) -> Proposal:
         f"{run.name}/{member}: {len(digests)} digests begin so: "
         f"{', '.join(digests[:MAX_LISTED])}{more}. Give more of the one you mean."
     )
-
-
-def _find_named(run: Run, name: str) -> Candidate:
-    members = named_members(run.setup.objectives, run.front())
-    if name not in members:
-        raise RunError(
-            f"run {run.name!r} has no {name} member: "
-            + ("no objective is a cost." if members else "no training within its limits succeeded.")
-        )
-    return members[name]

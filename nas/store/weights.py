@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 from safetensors import SafetensorError
 
 from nas.common.errors import RunError
-from nas.evaluation.trial import Evaluation
-from nas.store.files import STAGING, write_file
+from nas.store.files import STAGING
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,12 +61,6 @@ def read_weights(path: Path, genome: Genome, task: ModelTask) -> list[dict[str, 
         reason = " ".join(str(error).split())
         raise RunError(f"{path}: its weights are not those of the mechanism: {reason}") from None
     return [layer.state_dict() for layer in layers]
-
-
-def keep_weights(folder: Path, key: str, evaluation: Evaluation) -> None:
-    """Write the weights of a training, if it succeeded and its result contains weights."""
-    if evaluation.weights is not None and evaluation.is_ok:
-        write_file(weights_path(folder, key), evaluation.weights)
 
 
 def remove_weights(folder: Path, keys: Iterable[str]) -> None:
