@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from nas.common.errors import GenomeError
-from nas.compiler import build_attention, formula, make_plan, resolve
+from nas.compiler import formula, make_plan
 from nas.costs import COSTS, attention_cost, default_costs
 from nas.genome import ModelSizes
 from nas.genome.canonical import digest
@@ -19,7 +19,7 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.report.comparison import MARK, MEASURED
 from nas.report.result import Result
 from nas.report.table import Column, Table, say, say_table
-from nas.report.units import digits, header, human
+from nas.report.units import header, human
 from nas.store.sources import Source
 from nas.training.user_module import UserModule
 
@@ -59,9 +59,7 @@ class CostRow:
     """The cost of one attention block of a mechanism at one sequence length.
 
     ``remarks`` are sentences on the effects of the head count. The cost ``is_measured`` if the
-    mechanism is a user's own torch module; costs that cannot be measured are missing. ``time_ms``
-    are milliseconds of a forward and backward pass on one thread of this machine's CPU; None if
-    there is no module in the table.
+    mechanism is a user's own torch module; costs that cannot be measured are missing.
     """
 
     source: str
@@ -70,7 +68,6 @@ class CostRow:
     cost: dict[str, int]
     remarks: tuple[str, ...] = ()
     is_measured: bool = False
-    time_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,7 @@ class CostTable(Result):
 
 
 def costs_table(rows: Sequence[CostRow]) -> Table[CostRow]:
-    """Return the table of costs; with times only if a user's own torch module is in it."""
+    """Return the table of costs."""
     columns = [
         Column[CostRow]("source", None, lambda row: row.source),
         Column("name", "mechanism", lambda row: row.name, is_number=False),
@@ -103,8 +100,6 @@ def costs_table(rows: Sequence[CostRow]) -> Table[CostRow]:
         *_costs(),
     ]
     if any(row.is_measured for row in rows):
-        time = lambda row: "" if row.time_ms is None else digits(row.time_ms)  # noqa: E731
-        columns.append(Column("time_ms", "time ms", lambda row: row.time_ms, text=time))
         columns.append(Column("measured", None, lambda row: row.is_measured))
     return Table(columns, rows)
 
@@ -127,7 +122,7 @@ def count_costs(
 ) -> CostTable:
     """Return the costs of one attention block of each mechanism at each sequence length.
 
-    If a mechanism is a user's own torch module, its costs and the times of all are measured.
+    The costs of a user's own torch module are measured.
 
     Raises:
         GenomeError, ViolationError: a mechanism cannot be built at these sizes.
@@ -143,8 +138,6 @@ def count_costs(
         for tokens in lengths:
             cost = attention_cost(source.genome, dim=dim, heads=heads, tokens=tokens)
             rows.append(CostRow(source.text, source.name, tokens, cost, remarks))
-    if any(row.is_measured for row in rows):
-        rows = _timed(rows, sources, [ModelSizes(dim, heads, 1, n) for n in lengths])
     return CostTable(dim, heads, tuple(rows))
 
 
@@ -157,34 +150,12 @@ def _measured_row(text: str, module: UserModule, sizes: ModelSizes) -> CostRow:
     return CostRow(text, module.class_name, sizes.tokens, cost, is_measured=True)
 
 
-def _timed(
-    rows: Sequence[CostRow], sources: Sequence[Source], lengths: Sequence[ModelSizes]
-) -> list[CostRow]:
-    """Return rows, grouped by source and sorted by length, with measured times.
-
-    A time is the lesser of two measurements, between which all others take their turn.
-    """
-    from nas.costs.timing.measuring import measured_ms
-    from nas.training.user_check import module_ms
-
-    def milliseconds(source: Source, sizes: ModelSizes) -> float:
-        if isinstance(source.mechanism, UserModule):
-            return module_ms(source.mechanism, sizes)
-        plan = resolve(source.genome, sizes, is_causal=False).plan
-        return measured_ms(build_attention(plan, sizes.dim, sizes.heads), sizes)
-
-    rounds = [[milliseconds(s, sizes) for s in sources for sizes in lengths] for _ in range(2)]
-    times = map(min, *rounds)
-    return [replace(row, time_ms=time) for row, time in zip(rows, times, strict=True)]
-
-
 def show_costs(console: Console, result: CostTable) -> None:
     """Print the costs of each mechanism at each sequence length as a table."""
     say(console, f"One attention block at dim {result.dim}, heads {result.heads}, batch 1:", "")
     say_table(console, costs_table(result.rows))
     if any(row.is_measured for row in result.rows):
-        time = "time ms: a forward and backward pass, timed on one thread of this machine's CPU."
-        say(console, "", MEASURED, time)
+        say(console, "", MEASURED)
     remarks = (f"{row.name}: {remark}" for row in result.rows for remark in row.remarks)
     say(console, *dict.fromkeys(remarks))
 

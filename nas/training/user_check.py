@@ -14,7 +14,6 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from nas.common.errors import ConfigError
 from nas.common.text import first_line
-from nas.costs.timing.measuring import measured_ms
 from nas.genome import ModelSizes
 from nas.tasks.layers import seeded
 from nas.training.candidate import UserAttention, load_class
@@ -65,11 +64,6 @@ def module_costs(module: UserModule, sizes: ModelSizes, is_causal: bool) -> dict
     return {name: sizes.depth * cost for name, cost in costs.items()}
 
 
-def module_ms(module: UserModule, sizes: ModelSizes) -> float:
-    """Return the milliseconds of a forward and backward pass, see ``measured_ms``."""
-    return float(_ask(_ms, module, sizes))
-
-
 def _ask(
     function: Callable[..., Any],
     module: UserModule,
@@ -116,10 +110,6 @@ def _costs(module: UserModule, sizes: ModelSizes, is_causal: bool) -> dict[str, 
             block(torch.zeros(1, sizes.tokens, sizes.dim), **options)
     parameters = sum(weight.numel() for weight in block.parameters())
     return {"macs": counter.get_total_flops() / 2, "params": float(parameters)}
-
-
-def _ms(module: UserModule, sizes: ModelSizes) -> float:
-    return measured_ms(_build(module, sizes), sizes)
 
 
 def _check(module: UserModule, sizes: ModelSizes, is_causal: bool, is_padded: bool) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Final
 
 import torch
@@ -15,7 +14,6 @@ from nas.common.captures import CudaGraphs
 from nas.genome import ModelSizes
 
 LEAST_ROUNDS, MOST_ROUNDS = 2, 10
-BLOCK_SECONDS: Final = 0.5  # ``measured_ms`` starts no round later, after two rounds
 REPLAYS: Final = 10  # of a CUDA graph between two events; their resolution is half a microsecond
 
 
@@ -97,14 +95,6 @@ def fastest(timers: Sequence[Callable[[], float]], seconds: float) -> list[float
             break
         rounds.append([timer() for timer in timers])
     return [min(times) for times in zip(*rounds, strict=True)]
-
-
-def measured_ms(block: nn.Module, sizes: ModelSizes) -> float:
-    """Return the milliseconds of a forward and backward pass on one sequence, on one CPU thread."""
-    with one_thread():
-        passes = Passes(sizes, 1, precision="float32", device="cpu", is_causal=False)
-        (seconds,) = fastest([partial(passes.seconds, passes.of(block))], BLOCK_SECONDS)
-    return 1000 * seconds
 
 
 @contextmanager
