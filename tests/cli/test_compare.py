@@ -10,7 +10,7 @@ import pytest
 
 from nas.common.errors import RunError
 from nas.evaluation.trainer import LocalEvaluator
-from nas.store import appending, open_run
+from nas.store import open_run, writer
 from nas.store.writer import RunRecord
 from tests.cli.conftest import LOCAL
 
@@ -140,7 +140,7 @@ def test_trainings_of_a_member_are_kept_in_its_run(
         trained = run.trainings("explain")
         assert len(run.trainings("evaluate")) == 4
     assert len(trained) == len({(t.key, t.repeat) for t in trained}) >= 4
-    monkeypatch.setattr(appending, "database_file", refuse)
+    monkeypatch.setattr(writer, "database_file", refuse)
     again = nas(*explain)
     assert again.status == 0
     assert explained["id"] in again.out
