@@ -40,7 +40,6 @@ OURS: Final[Mapping[str, Search]] = {
     "nsga2": ours("nsga2"),
     "random": ours("random"),
     "regularized-evolution": ours("regularized-evolution"),
-    "local-search": ours("local-search"),
     "surrogate": ours("surrogate"),
     "surrogate-50-lag-16": ours("surrogate", 50, 16),  # as `nas search` runs it by default
 }

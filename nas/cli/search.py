@@ -39,7 +39,7 @@ def search(
     seed: options.StudySeed = SearchConfig.seed,
     repeats: options.Seeds = SearchConfig.repeats,
     algorithm: Annotated[
-        str, typer.Option(help="surrogate, nsga2, random, regularized-evolution or local-search.")
+        str, typer.Option(help="surrogate, nsga2, random or regularized-evolution.")
     ] = SearchConfig.algorithm,
     lag: Annotated[
         int | None,

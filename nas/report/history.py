@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import networkx as nx
 
@@ -16,7 +16,6 @@ from nas.report.table import Column, Table, words
 from nas.report.units import amount, duration, header, human, minus, points
 from nas.store import Candidate, open_run
 
-MAX_ANCESTORS: Final = 10
 PartTraining: TypeAlias = tuple[str, Training]
 
 
@@ -98,12 +97,6 @@ class History:
     view: RunView
     mechanisms: tuple[Candidate, ...]
 
-    @property
-    def more(self) -> list[str]:
-        """A list of one line that counts the omitted ancestors; empty if none is omitted."""
-        hidden = len(self.mechanisms) - MAX_ANCESTORS
-        return [f"... and {plural(hidden, 'more ancestor')}."] if hidden > 0 else []
-
     def result(self, mechanism: Candidate) -> Candidate:
         """Return the mechanism that the search trained in place of one of equal function."""
         return self.view.trained.get(mechanism.key, mechanism)
@@ -121,7 +114,7 @@ class History:
 
     @property
     def lineage(self) -> Table[Candidate]:
-        """A table of the mechanism and its nearest ancestors."""
+        """A table of the mechanism and its ancestors."""
         first = self.view.setup.objectives[0]
         columns: list[Column[Candidate]] = [
             Column("id", "id", self.view.short, is_number=False, style="cyan"),
@@ -151,7 +144,7 @@ class History:
                 least=20,
             ),
         ]
-        return Table(columns, self.mechanisms[:MAX_ANCESTORS])
+        return Table(columns, self.mechanisms)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the results and ancestors as entries of the JSON object of ``nas show``."""

@@ -154,7 +154,6 @@ def show(console: Console, result: ShowResult) -> None:
         say_table(console, trainings_table(view, history.trainings))
         section("Lineage, nearest first")
         say_table(console, history.lineage)
-        say(console, *history.more)
     if result.source:
         section("Source")
         console.print(result.source.rstrip(), soft_wrap=True, highlight=False, markup=False)

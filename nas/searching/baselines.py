@@ -1,4 +1,4 @@
-"""Baselines: random search, Pareto local search, regularised evolution."""
+"""Baselines: random search and regularised evolution."""
 
 from __future__ import annotations
 
@@ -32,34 +32,6 @@ class RandomSearch:
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
         """Return a random genome of the search space."""
         return self._context.sample(rng)
-
-
-@ALGORITHMS.register("local-search")
-class LocalSearch:
-    """Pareto local search: each proposal is a mutant of a random non-dominated candidate.
-
-    Paquete et al. 2004, "Pareto local optimum sets in the biobjective traveling salesman problem",
-    try every neighbour of every non-dominated candidate; here a proposal is one random neighbour.
-    White et al. 2021, "Exploring the loss landscape in neural architecture search", show that local
-    search is a strong baseline.
-    """
-
-    def __init__(self, context: SearchContext) -> None:
-        self._context = context
-        self._front: list[TrialResult] = []
-
-    def tell(self, results: Sequence[TrialResult]) -> None:
-        """Update the set of non-dominated candidates among all results so far."""
-        candidates = [result for result in (*self._front, *results) if not result.is_repeat]
-        rows = self._context.inside(candidates)
-        self._front = [rows[i][0] for i in non_dominated([costs for _, costs in rows])]
-
-    def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Return a mutant of a random non-dominated candidate."""
-        if not self._front:
-            return self._context.sample(rng)
-        parent = self._front[int(rng.integers(len(self._front)))]
-        return self._context.mutant(parent, rng, num_failed)
 
 
 @ALGORITHMS.register("regularized-evolution")

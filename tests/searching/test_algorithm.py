@@ -7,7 +7,7 @@ import pytest
 from nas.testing import check_algorithm
 from nas.testing.algorithms import drive, driven, proposer_of
 
-NAMES = ("nsga2", "local-search", "random", "regularized-evolution", "surrogate")
+NAMES = ("nsga2", "random", "regularized-evolution", "surrogate")
 
 
 @pytest.mark.parametrize(
