@@ -103,12 +103,7 @@ def algorithms() -> list[str]:
 
 
 def run(
-    search: Search,
-    measure: Recorded,
-    budget: int,
-    seed: int,
-    *,
-    start: str = "own",
+    search: Search, measure: Recorded, budget: int, seed: int, *, start: str = "own"
 ) -> Problem:
     """Run one search until its budget is spent.
 
@@ -143,11 +138,7 @@ def score_of(problem: Problem, after: int | None = None) -> tuple[float, float]:
 
 
 def run_and_score(
-    name: str,
-    seed: int,
-    measure: Callable[[int], Recorded],
-    points: Sequence[int],
-    start: str,
+    name: str, seed: int, measure: Callable[[int], Recorded], points: Sequence[int], start: str
 ) -> SearchCurve:
     """Run one search, and score its reports after each number of trainings in ``points``."""
     began = time.process_time()

@@ -62,10 +62,7 @@ def search_into(
 
 
 def context_of(
-    problem: Problem,
-    seed: int,
-    population: int = POPULATION,
-    lag: int | None = None,
+    problem: Problem, seed: int, population: int = POPULATION, lag: int | None = None
 ) -> SearchContext:
     """Return the space, operators and settings of a search.
 

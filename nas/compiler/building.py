@@ -23,12 +23,7 @@ from nas.genome import Genome
 
 
 def build_attention(
-    genome: Genome | Plan,
-    dim: int,
-    heads: int,
-    *,
-    qkv_bias: bool = False,
-    reference: bool = False,
+    genome: Genome | Plan, dim: int, heads: int, *, qkv_bias: bool = False, reference: bool = False
 ) -> nn.Module:
     """Return the attention module ``block(x, attn_mask, key_padding_mask, is_causal)`` of a genome.
 

@@ -55,11 +55,7 @@ def file_source(sources: list[str]) -> str:
 
 
 def _visit(
-    name: str,
-    item: Any,
-    module: str,
-    visited: dict[str, tuple[Any, str]],
-    order: dict[str, str],
+    name: str, item: Any, module: str, visited: dict[str, tuple[Any, str]], order: dict[str, str]
 ) -> None:
     if name in visited:
         known, where = visited[name]

@@ -10,10 +10,7 @@ from nas.genome.primitives.tensors import Mask
 
 
 def visible_keys(
-    x: Tensor,
-    attn_mask: Tensor | None,
-    key_padding_mask: Tensor | None,
-    is_causal: bool,
+    x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool
 ) -> Mask:
     """Return one mask, True where attention is allowed; None if nothing is hidden.
 

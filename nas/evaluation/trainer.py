@@ -41,14 +41,7 @@ from nas.tasks import Data, ModelTask, Task
 from nas.tasks.layers import Transformer, derive_seed, seeded
 from nas.training import Report
 from nas.training.candidate import attention_weights, build_model, layers_of
-from nas.training.dependence import (
-    Constant,
-    LastTokens,
-    Leak,
-    Stack,
-    probe,
-    warn_of_tolerance,
-)
+from nas.training.dependence import Constant, LastTokens, Leak, Stack, probe, warn_of_tolerance
 from nas.training.hardware import (
     Meter,
     hardware_name,

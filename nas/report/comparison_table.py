@@ -11,16 +11,7 @@ from rich.console import Console
 from nas.common.differences import LEVEL, Difference
 from nas.common.rates import CHOOSING_SEEDS
 from nas.common.text import plural
-from nas.report.comparison import (
-    MARK,
-    MEASURED,
-    SENSE,
-    Cell,
-    Comparison,
-    Row,
-    TrainingRow,
-    why,
-)
+from nas.report.comparison import MARK, MEASURED, SENSE, Cell, Comparison, Row, TrainingRow, why
 from nas.report.table import Column, Table, say, say_table
 from nas.report.units import amount, header, points, points_between, quantity
 

@@ -94,9 +94,7 @@ class FrontAxes:
 
 
 def front_chart(
-    *views: RunView,
-    width: int = WIDTH,
-    link: Callable[[RunView, Candidate], str] | None = None,
+    *views: RunView, width: int = WIDTH, link: Callable[[RunView, Candidate], str] | None = None
 ) -> altair.LayerChart:
     """Return the chart of the fronts of runs by the first run's first metric and first cost.
 

@@ -207,13 +207,7 @@ RUN_COLUMNS: Final[list[Column[RunSummary]]] = [
     Column("stopped", None, lambda run: run.counts.stopped),
     Column("failed", "failed", lambda run: run.counts.failed, rank=2),
     Column("objective", None, lambda run: run.setup.objectives[0].name),
-    Column(
-        "best",
-        "best",
-        partial(_last, "best"),
-        text=_best,
-        rank=1,
-    ),
+    Column("best", "best", partial(_last, "best"), text=_best, rank=1),
     Column(
         "hypervolume",
         "hypervolume",

@@ -239,10 +239,7 @@ def _cost_names(run: Run) -> dict[str, None]:
 
 
 def _compared(
-    run: Run,
-    source: Source,
-    stages: Sequence[ConfirmationStage],
-    time_limit: float | None,
+    run: Run, source: Source, stages: Sequence[ConfirmationStage], time_limit: float | None
 ) -> ComparedMechanism:
     for stage in stages:
         for model, _ in stage.task.models(stage.data).values():

@@ -82,10 +82,7 @@ def build(case: Case, sizes: Sizes = SIZES, *, randomised: bool = True) -> nn.Mo
 
 
 def draw(
-    signature: Signature,
-    sizes: Sizes = SIZES,
-    mask: Tensor | None = None,
-    x: Tensor | None = None,
+    signature: Signature, sizes: Sizes = SIZES, mask: Tensor | None = None, x: Tensor | None = None
 ) -> list[Tensor]:
     """Return operands computed from the input ``x`` of an attention block, and last ``x`` itself.
 

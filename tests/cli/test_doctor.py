@@ -19,7 +19,7 @@ def test_a_sound_machine_works(nas: Any) -> None:
     assert json.loads(result.out)["works"] is True
     found = findings(result)
     assert set(found) == {
-        *("versions", "processor", "GPU", "workers", "CIFAR-10", "runs", "plug-ins"),
+        *("versions", "processor", "GPU", "workers", "CIFAR-10", "runs", "plug-ins")
     }
     assert "torch " in found["versions"]["found"]
     assert "B free" in found["runs"]["found"]

@@ -85,10 +85,7 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
         {"arguments": "query, key, value"},
         "maps x of shape (b, 17, 16) to the same shape by forward(x), forward(x, mask=None) or",
     ),
-    "exception": (
-        {"forward": "return x @ x"},
-        "RuntimeError in line 11: ",
-    ),
+    "exception": ({"forward": "return x @ x"}, "RuntimeError in line 11: "),
     "dtype": (
         {"forward": "return self.linear(x).double()"},
         "forward returned torch.float64 of shape (2, 17, 16); expected torch.float32",

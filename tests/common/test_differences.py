@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from nas.common.differences import (
-    LEVEL,
-    difference,
-    findings,
-    holm,
-    interval,
-    p_above,
-    p_below,
-)
+from nas.common.differences import LEVEL, difference, findings, holm, interval, p_above, p_below
 
 MARGIN = 0.8
 

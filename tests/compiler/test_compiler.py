@@ -115,9 +115,7 @@ def test_masks_of_wrong_type_or_shape_raise_an_error(
 def test_an_ill_typed_genome_raises_an_error_with_the_node() -> None:
     with pytest.raises(ViolationError, match=r"node 1 \(softmax\)"):
         build_attention(
-            build(("scaled_dot_product", "qk"), ("softmax", "q"), ("weighted_sum", [1, "v"])),
-            16,
-            2,
+            build(("scaled_dot_product", "qk"), ("softmax", "q"), ("weighted_sum", [1, "v"])), 16, 2
         )
 
 

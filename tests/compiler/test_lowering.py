@@ -59,12 +59,7 @@ CASES: dict[str, tuple[Nodes, dict[str, Any]]] = {
 }
 
 
-CALLS = (
-    "softmax_attention(",
-    "forgetting_attention(",
-    "linear_attention(",
-    "visible_mean(",
-)
+CALLS = ("softmax_attention(", "forgetting_attention(", "linear_attention(", "visible_mean(")
 
 
 def source(genome: Genome, *, fuse: bool = True) -> str:

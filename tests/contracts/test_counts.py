@@ -17,10 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nas.compiler import build_attention, resolve
 from nas.costs import CostContext, attention_cost
-from nas.costs.profile import (
-    macs,
-    params,
-)
+from nas.costs.profile import macs, params
 from nas.genome import Genome, ModelSizes, Node, Projections, Visibility
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS

@@ -21,12 +21,7 @@ from nas.costs import CostContext, attention_cost, costs_of
 from nas.genome import ModelSizes
 from nas.genome.mechanisms import mechanism
 from nas.tasks import TASKS
-from nas.testing import (
-    check_algorithm,
-    check_mechanism,
-    check_primitive,
-    check_task,
-)
+from nas.testing import check_algorithm, check_mechanism, check_primitive, check_task
 from tests.genomes import build
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -208,9 +203,7 @@ def test_installed_plugins_take_part_in_a_search(tmp_path: Path) -> None:
 
     options = "--algorithm hill-climbing --gens 2 --pop 2 --backend local --run r"
     out, err, statuses = nas(
-        f"search --space space.yaml {options}",
-        "front r --json",
-        "export r/best -o best.dot",
+        f"search --space space.yaml {options}", "front r --json", "export r/best -o best.dot"
     )
     assert statuses == [0, 0, 0], out + err
     assert '"overconfidence"' in out
@@ -220,15 +213,9 @@ def test_installed_plugins_take_part_in_a_search(tmp_path: Path) -> None:
     # Another version with a broken plug-in, which changes an exit status and nothing else.
     broken = ENTRY_POINTS.replace("tests.plugins.export", "no_such_module")
     install(tmp_path, broken, version="2.0")
-    out, err, statuses = nas(
-        "doctor",
-        "export mha -o mha.dot",
-    )
+    out, err, statuses = nas("doctor", "export mha -o mha.dot")
     assert statuses == [1, 2], out + err
     assert "ModuleNotFoundError: No module named 'no_such_module'" in out
-    for group, name in (
-        ("mechanisms", "gated_mha"),
-        ("tasks", "pointer"),
-    ):
+    for group, name in (("mechanisms", "gated_mha"), ("tasks", "pointer")):
         assert re.search(rf"plug-in {name}: +nas\.{group} of plugins 2\.0: {name}\n", out)
     assert "there is no export format 'dot'" in err

@@ -12,11 +12,7 @@ from torch import Tensor
 
 from nas.common.errors import GenomeError, NasError
 from nas.compiler import make_plan
-from nas.costs import (
-    CostContext,
-    attention_cost,
-    costs_of,
-)
+from nas.costs import CostContext, attention_cost, costs_of
 from nas.costs.memory import kv_cache_bytes_per_token
 from nas.costs.operations import _HANDLES, _is_pointwise, count_calls
 from nas.costs.profile import _counts
@@ -55,12 +51,7 @@ def registered(forward: Callable[[Tensor], Tensor], **declared: Any) -> Iterator
 
 
 AFTER_1 = ("softmax", [1]), ("weighted_sum", [2, "v"])
-CUSTOM = (
-    ("scaled_dot_product", "qk"),
-    ("softmax", [0]),
-    ("custom", "v"),
-    ("weighted_sum", [1, 2]),
-)
+CUSTOM = (("scaled_dot_product", "qk"), ("softmax", [0]), ("custom", "v"), ("weighted_sum", [1, 2]))
 
 
 def test_operation_without_a_counting_rule_is_named() -> None:

@@ -14,15 +14,7 @@ from nas.costs import CostContext, costs_of
 from nas.costs.timing import calibrate
 from nas.costs.timing.calibration import designs
 from nas.costs.timing.work import amounts
-from nas.genome import (
-    Genome,
-    ModelSizes,
-    Node,
-    Placement,
-    Projections,
-    Rest,
-    Visibility,
-)
+from nas.genome import Genome, ModelSizes, Node, Placement, Projections, Rest, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from tests.samples import samples
 

@@ -115,12 +115,7 @@ def _trimmed(printed: str) -> str:
     return text if printed.strip() else ""
 
 
-SETTINGS = {
-    "PYTHONPATH": str(ROOT),
-    "OMP_NUM_THREADS": "1",
-    "COLUMNS": "120",
-    "MPLBACKEND": "Agg",
-}
+SETTINGS = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "120", "MPLBACKEND": "Agg"}
 
 
 @cache

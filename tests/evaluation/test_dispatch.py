@@ -143,11 +143,7 @@ def test_a_worker_that_cannot_train_gets_no_trials_and_keeps_its_place(trials_na
     [
         (["process"] * 9, 2 * MAX_STARTS, "a worker died as it started, 3 times: gone"),
         (["refused"] * 9, 2, r"^the machine m cannot train: no GPU\.$"),
-        (
-            ["refused", "hangs"],
-            2,
-            r"within 300 s: .*; the machine m cannot train: no GPU\. Try",
-        ),
+        (["refused", "hangs"], 2, r"within 300 s: .*; the machine m cannot train: no GPU\. Try"),
         (["hangs"] * 2, 2, r"no worker started within 300 s: the cluster may be busy\. Try"),
     ],
 )

@@ -44,8 +44,7 @@ FEW = ("mha", "qana", "flex_sqa", "kda", "neural_attention")
 
 @pytest.mark.parametrize("is_fast", [False, True])
 @pytest.mark.parametrize(
-    "name",
-    [*FEW, *(pytest.param(n, marks=pytest.mark.slow) for n in MECHANISMS if n not in FEW)],
+    "name", [*FEW, *(pytest.param(n, marks=pytest.mark.slow) for n in MECHANISMS if n not in FEW)]
 )
 def test_named_mechanisms_export_exactly(tmp_path: Path, name: str, is_fast: bool) -> None:
     """The self-test against the interpreter; the genome, weights' names, imports and brevity."""

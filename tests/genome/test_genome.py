@@ -5,12 +5,7 @@ import json
 import pytest
 
 from nas.common.errors import GenomeError
-from nas.genome import (
-    Genome,
-    Visibility,
-    head_count,
-    key_width,
-)
+from nas.genome import Genome, Visibility, head_count, key_width
 
 CHAMPION = {
     "graph_def": [
@@ -55,10 +50,7 @@ def test_fields_beyond_the_published_form_round_trip() -> None:
         ({"graph_def": [{"op": "softmax", "inputs": [-1]}]}, ["node 0 (softmax)", "int -1"]),
         ({"graph_def": [{"op": "softmax", "inputs": ["z"]}]}, ["'z'", "'q', 'k', 'v'"]),
         ({"graph_def": [{"op": "softmax"}]}, ["graph_def.0.inputs", "missing"]),
-        (
-            {"graph_def": [{"op": "add", "inputs": ["v"] * 17}]},
-            ["0.inputs", "at most 16"],
-        ),
+        ({"graph_def": [{"op": "add", "inputs": ["v"] * 17}]}, ["0.inputs", "at most 16"]),
         ({"graf": []}, ["'graf'", "did you mean 'graph_def'"]),
         ({"proj_config": {"q_heads": "1/3"}}, ["proj_config.q_heads: found str '1/3'", "'1/4'"]),
         ({"visibility": {"window": 0}}, ["visibility.window: found int 0", "1"]),

@@ -13,9 +13,7 @@ import pytest
 
 import nas
 from nas.genome import Genome
-from nas.report.front import (
-    Front,
-)
+from nas.report.front import Front
 from nas.report.front_columns import front_columns
 from nas.report.run_view import RunView
 from nas.report.table import Table

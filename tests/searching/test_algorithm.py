@@ -11,8 +11,7 @@ NAMES = ("nsga2", "random", "regularized-evolution", "surrogate")
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["nsga2", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])],
+    "name", ["nsga2", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
 )
 def test_algorithm_keeps_its_promises(name: str) -> None:
     check_algorithm(name)

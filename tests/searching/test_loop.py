@@ -84,11 +84,7 @@ def test_interrupted_and_resumed_run_equals_an_uninterrupted_run(
 
 @every_form
 def test_resume_after_an_interrupt_while_a_lost_training_is_repeated(
-    kit: Any,
-    make_table: Any,
-    algorithm: str,
-    lag: int | None,
-    monkeypatch: pytest.MonkeyPatch,
+    kit: Any, make_table: Any, algorithm: str, lag: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All later generations must be computed again with the new result."""
     settings = {"algorithm": algorithm, "lag": lag}

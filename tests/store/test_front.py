@@ -8,10 +8,7 @@ import math
 import pytest
 
 from nas.common.errors import RunError
-from nas.store import (
-    find_candidate,
-    find_proposal,
-)
+from nas.store import find_candidate, find_proposal
 
 
 def test_front_is_the_non_dominated_best_accuracy_first(writer, samples):

@@ -11,11 +11,7 @@ import pytest
 
 from nas.common.errors import RunError
 from nas.evaluation.trial import Training
-from nas.store import (
-    find_proposal,
-    open_run,
-    open_writer,
-)
+from nas.store import find_proposal, open_run, open_writer
 from nas.store.files import write_file
 from nas.store.records import Estimate
 from nas.store.weights import remove_weights, weights_path

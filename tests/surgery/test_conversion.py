@@ -15,16 +15,7 @@ from nas.genome import Genome
 from nas.store.sources import load_genome
 from nas.surgery import swap_attention
 from tests.genomes import build
-from tests.surgery.helpers import (
-    DIM,
-    DOT,
-    HEADS,
-    PLAIN,
-    SOFTMAX,
-    VARIANTS,
-    tokens,
-    windowed,
-)
+from tests.surgery.helpers import DIM, DOT, HEADS, PLAIN, SOFTMAX, VARIANTS, tokens, windowed
 from tests.tensors import add_noise, check_same, with_gradients
 
 LENGTH = 9
@@ -97,11 +88,7 @@ def copies(weight: Tensor, times: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "times", "kind"),
-    [
-        ("ssqa", 2, "timm"),
-        ("xsmqa", 4, "torch without bias"),
-        ("mqa", 4, "torch"),
-    ],
+    [("ssqa", 2, "timm"), ("xsmqa", 4, "torch without bias"), ("mqa", 4, "torch")],
 )
 def test_pooling_equal_heads_changes_nothing(name: str, times: int, kind: str) -> None:
     torch.manual_seed(0)

@@ -136,12 +136,7 @@ def draw_mask(kind: str) -> Tensor | None:
 
 @pytest.mark.parametrize(
     ("options", "kind"),
-    [
-        ({}, "none"),
-        ({"bias": False}, "bool"),
-        ({}, "heads"),
-        ({"dropout": 0.5}, "float"),
-    ],
+    [({}, "none"), ({"bias": False}, "bool"), ({}, "heads"), ({"dropout": 0.5}, "float")],
     ids=str,
 )
 def test_multi_head_attention_keeps_outputs_and_weights(options: dict[str, Any], kind: str) -> None:

@@ -150,10 +150,7 @@ def test_mechanisms_that_a_cache_cannot_decode_are_refused(kind: str) -> None:
     )
     model = build(kind)
     keys = model.state_dict().keys()
-    for wanted, words in (
-        (conv, "short_conv"),
-        (twice, "weighted_sum_2"),
-    ):
+    for wanted, words in ((conv, "short_conv"), (twice, "weighted_sum_2")):
         with pytest.raises(GenomeError, match=f"cached keys and values of single tokens.* {words}"):
             swap_attention(model, wanted, preserve=False)
         assert not cores(model)

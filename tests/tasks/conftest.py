@@ -25,10 +25,7 @@ def image_folder(tmp_path: Path) -> Callable[..., Path]:
     """Write PATH/train/<class>/<n>.png: coloured noise from a fixed seed."""
 
     def make(
-        classes: tuple[str, ...] = ("cat", "dog"),
-        *,
-        count: int = 6,
-        size: tuple[int, int] = (8, 8),
+        classes: tuple[str, ...] = ("cat", "dog"), *, count: int = 6, size: tuple[int, int] = (8, 8)
     ) -> Path:
         rng = np.random.default_rng(0)
         root = tmp_path / "images"

@@ -9,15 +9,7 @@ from torch.nn import functional as F
 
 from nas.compiler.kernels import is_traced
 from nas.compiler.kernels.normalisers import fast_softmax
-from nas.genome.primitives.tensors import (
-    Key,
-    Mask,
-    Query,
-    Sums,
-    Tokens,
-    Values,
-    count_visible,
-)
+from nas.genome.primitives.tensors import Key, Mask, Query, Sums, Tokens, Values, count_visible
 
 
 def split_heads(x: Float[Tensor, "b n hw"], heads: int) -> Tokens:

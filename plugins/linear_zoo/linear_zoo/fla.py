@@ -385,11 +385,7 @@ CASES: Final = (
     ),
     Case("kda", "kda/naive", "naive_recurrent_kda", _DELTA, _kda),
     Case(
-        "forgetting",
-        "forgetting_attn/naive",
-        "naive_forgetting_attn",
-        f"{_PRODUCT}, decay 1",
-        _fox,
+        "forgetting", "forgetting_attn/naive", "naive_forgetting_attn", f"{_PRODUCT}, decay 1", _fox
     ),
     Case("wall", "wall_attn/naive", "naive_wall_attn", _GATED, _wall),
     Case(

@@ -10,12 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.genome.primitives.products import (
-    ConvolutionalScore,
-    Cosine,
-    Distance,
-    ScaledDotProduct,
-)
+from nas.genome.primitives.products import ConvolutionalScore, Cosine, Distance, ScaledDotProduct
 from nas.genome.primitives.score_changes import Alibi, KeyBias, Temperature, alibi_slopes
 from tests.tensors import draw
 

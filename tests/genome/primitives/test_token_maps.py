@@ -10,12 +10,7 @@ from torch import Tensor, nn
 
 from nas.genome.primitives import get
 from nas.genome.primitives.positions import ShortConv
-from nas.genome.primitives.transforms import (
-    GatedValue,
-    Linear,
-    OutputGate,
-    RmsNorm,
-)
+from nas.genome.primitives.transforms import GatedValue, Linear, OutputGate, RmsNorm
 
 X = torch.randn(2, 3, 7, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 

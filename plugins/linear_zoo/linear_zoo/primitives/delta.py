@@ -13,11 +13,7 @@ from torch.nn import functional as F
 from nas.compiler.kernels import faster
 from nas.compiler.kernels.gated import solve_in_chunks
 from nas.genome.primitives.base import Role, primitive
-from nas.genome.primitives.gated import (
-    Scan,
-    unrolled,
-    without_erased,
-)
+from nas.genome.primitives.gated import Scan, unrolled, without_erased
 from nas.genome.primitives.tensors import Gates, Mask, Tokens, drop_padding
 
 

@@ -170,10 +170,7 @@ class Strength(nn.Module):
     role=Role.TRANSFORM,
     notation="a·{tokens}",
     source="Hu et al. 2025 (Comba, arXiv 2506.02475)",
-    parameters={
-        "bounded": Flag(default=False),
-        "initial": Real(default=1.0, low=-16.0, high=16.0),
-    },
+    parameters={"bounded": Flag(default=False), "initial": Real(default=1.0, low=-16.0, high=16.0)},
 )
 class HeadScale(nn.Module):
     """Features times a learned number a of each head.
