@@ -16,7 +16,7 @@ import torch
 
 import nas
 from nas.api import execution
-from nas.common.errors import ConfigError, NasError, ViolationError
+from nas.common.errors import ConfigError, GenomeError, NasError, ViolationError
 
 TINY = {
     "width": 16,
@@ -169,6 +169,13 @@ def test_evaluate_refuses_illegal_genomes_and_zero_seeds(tmp_path: Path) -> None
         (nas.search, {"space": None}, "nas.search, space: found nothing; expected a valid string"),
         (nas.cost, {"sources": 3}, "found int 3; expected str | Path | Genome"),
         (nas.build_attention, {"source": "mha", "heads": 2}, "the key 'dim' is missing"),
+        (nas.cost, {"sources": []}, "number of sources: found 0; expected a number from 1"),
+        (nas.cost, {"sources": "mha", "tokens": []}, "number of sequence lengths: found 0"),
+        (nas.evaluate, {"sources": []}, "number of sources: found 0"),
+        (nas.evaluate, {"sources": "mha", "seed": -1}, "seed: found -1; expected a number from 0"),
+        (nas.explain, {"source": "mha", "seed": -1}, "seed: found -1"),
+        (nas.evaluate, {"sources": "mha", "data": ""}, "data: found ''; expected cifar10 or"),
+        (nas.search, {"space": "quickstart", "data": ""}, "data: found ''"),
     ],
 )
 def test_arguments_are_refused_in_a_sentence(
@@ -191,6 +198,11 @@ def test_arguments_without_a_place_are_an_error_of_python(
 ) -> None:
     with pytest.raises(TypeError, match=words):
         function(*positions, **names)
+
+
+def test_sizes_of_an_attention_that_does_not_exist_are_an_error_of_genomes() -> None:
+    with pytest.raises(GenomeError, match="dim 64 and heads 0: both must be positive"):
+        nas.cost("mha", heads=0)
 
 
 def test_arguments_are_converted_to_the_types_of_python() -> None:

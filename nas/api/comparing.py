@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from nas.api.execution import DEFAULT_POLICY, DEFAULT_TASK, Executing, resolve_legal, task_for
 from nas.common.arguments import public
 from nas.common.errors import ConfigError
-from nas.common.objectives import check_count
+from nas.common.objectives import check_count, check_seed
 from nas.common.rates import BY_VALIDATION, CHOOSING_SEEDS
 from nas.costs import default_costs
 from nas.evaluation.execution import Execution, make_evaluator
@@ -68,10 +68,12 @@ def evaluate(
         ConfigError: a mechanism cannot be trained under any of the tasks.
     """
     check_count("seeds", seeds)
+    check_seed(seed)
     if rates and test:
         raise ConfigError(BY_VALIDATION)
     options = Execution(**execution)
     given = [sources] if isinstance(sources, str | Path | Genome) else [*sources]
+    check_count("number of sources", len(given))
     compared = resolve_legal(given if against is None else [against, *given], policy, runs)
     named = {source.text: source.mechanism for source in compared}
     loaded = _load_tasks([tasks] if isinstance(tasks, str) else tasks, data, overrides, compared)

@@ -73,7 +73,9 @@ def task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:
     if task is not None:
         return load_task(task, data=data)
     default = space.task
-    return load_task(default.name, data=data or default.data, overrides=default.overrides)
+    return load_task(
+        default.name, data=default.data if data is None else data, overrides=default.overrides
+    )
 
 
 def task_for(

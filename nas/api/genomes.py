@@ -69,6 +69,8 @@ def cost(
     sizes = sizes_of(resolved, dim=dim, heads=heads)
     tokens = sizes.tokens if tokens is None else tokens
     lengths = [tokens] if isinstance(tokens, int) else tokens
+    check_count("number of sources", len(items))
+    check_count("number of sequence lengths", len(lengths))
     for length in lengths:
         check_count("tokens", length)
     return count_costs(resolved, sizes.dim, sizes.heads, lengths)

@@ -20,7 +20,7 @@ Direction: TypeAlias = Literal["max", "min"]  # larger or smaller values are bet
 
 QUALITY: Final = "quality"  # in a space, the objective that stands for the task's first metric
 COST_REFERENCE: Final = 2.0  # of a cost, in multiples of standard attention's cost
-MAX_SEED: Final = 2**63
+MAX_SEED: Final = 2**63 - 1
 MAX_COUNT: Final = 1_000_000
 # A reader of records refuses unknown fields and numbers that are not finite.
 _STRICT: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -136,12 +136,16 @@ class SearchConfig:
             check_count(name, getattr(self, name))
         if self.lag is not None:
             check_count("lag", self.lag)
-        if not 0 <= self.seed < MAX_SEED:
-            raise ConfigError(f"seed: found {self.seed}; expected a number from 0 to 2^63 - 1.")
+        check_seed(self.seed)
 
 
-def check_count(name: str, number: int, least: int = 1) -> None:
-    """Raise ConfigError unless a number is from ``least`` to ``MAX_COUNT``."""
-    if not least <= number <= MAX_COUNT:
-        expected = f"a number from {least} to {MAX_COUNT:,}"
+def check_seed(seed: int) -> None:
+    """Raise ConfigError unless a seed is from 0 to ``MAX_SEED``."""
+    check_count("seed", seed, 0, MAX_SEED)
+
+
+def check_count(name: str, number: int, least: int = 1, most: int = MAX_COUNT) -> None:
+    """Raise ConfigError unless a number is from ``least`` to ``most``."""
+    if not least <= number <= most:
+        expected = f"a number from {least} to {most:,}"
         raise ConfigError(f"{name}: found {number}; expected {expected}.")

@@ -264,9 +264,10 @@ def resolve(genome: Genome, sizes: ModelSizes, is_causal: bool | None = False) -
     If ``is_causal`` is None, the normal form is valid for causal attention and for other.
 
     Raises:
-        GenomeError: a primitive does not exist, or these sizes have no whole number of heads or key
-            features for a fraction in the genome.
+        GenomeError: a primitive does not exist; the sizes are not valid, or have no whole number of
+            heads or key features for a fraction in the genome.
     """
+    check_sizes(sizes.dim, sizes.heads)
     form = canonicalise(genome, sizes, is_causal=is_causal)
     return ResolvedGenome(form, sizes, is_causal, resolved_digest(form, sizes))
 

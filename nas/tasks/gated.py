@@ -156,7 +156,7 @@ def _load(task: Any, where: str, data: Any = None) -> ModelTask:
     fields = {"name": task} if isinstance(task, str) else task
     if not isinstance(fields, dict) or not isinstance(fields.get("name"), str):
         raise ConfigError(f"{where}: found {describe(task)}; expected a task's name or fields.")
-    fields = {**fields, "data": data} if data else dict(fields)
+    fields = dict(fields) if data is None else {**fields, "data": data}
     if "kind" in fields:
         loaded = parse_task(fields, where)
     else:

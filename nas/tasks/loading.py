@@ -36,8 +36,8 @@ def load_task(
     fields = read_document(path)
     family = _family(fields, str(path))
     for_data = fields.pop("for_data", None) or {}
-    changes = {**(overrides or {}), **({"data": data} if data else {})}
-    spec = changes.get("data") or fields.get("data") or family.model_fields["data"].default
+    changes = {**(overrides or {}), **({} if data is None else {"data": data})}
+    spec = changes.get("data", fields.get("data", family.model_fields["data"].default))
     changes = {**_fields_for(for_data, spec, family, str(path)), **changes}
     if "learning_rate" in changes:  # the file's rates surround the file's rate
         fields.pop("learning_rates", None)

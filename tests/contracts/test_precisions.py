@@ -46,21 +46,28 @@ FORMS = {
 }
 
 
-def call(module: nn.Module, x: Tensor) -> Tensor:
+def call(module: nn.Module, x: Tensor, is_padded: bool) -> Tensor:
+    """Return the output; the last tokens of the first sequence are padding if ``is_padded``."""
+    padding = torch.zeros(len(x), TOKENS, dtype=torch.bool, device=x.device)
+    padding[0, -5:] = is_padded
     if isinstance(module, hf.LlamaModel):
         # transformers makes a mask of its own on no meta device.
         mask = torch.ones(len(x), 1, TOKENS, TOKENS, dtype=torch.bool, device=x.device).tril()
+        mask &= ~padding[:, None, None]
         answer = module(inputs_embeds=x, attention_mask=mask, use_cache=False)
         result: Tensor = answer.last_hidden_state
     else:
-        result = module(x)
+        result = module(x, key_padding_mask=padding if is_padded else None)
     return result
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_padded", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_outputs_are_right_or_refused_in_every_precision(name: str, form: str) -> None:
+def test_outputs_are_right_or_refused_in_every_precision(
+    name: str, form: str, is_padded: bool
+) -> None:
     torch.manual_seed(0)
     try:
         module = FORMS[form](name).eval()
@@ -68,17 +75,17 @@ def test_outputs_are_right_or_refused_in_every_precision(name: str, form: str) -
         return  # a sentence
     x = torch.randn(2, TOKENS, DIM)
     with torch.no_grad():
-        expected = call(deepcopy(module).double(), x.double())
+        expected = call(deepcopy(module).double(), x.double(), is_padded)
         for precision, tolerance in PRECISIONS.items():
             if precision == "autocast":
                 with torch.autocast("cpu", torch.bfloat16):
-                    out = call(module, x)
+                    out = call(module, x, is_padded)
             elif precision == "meta":
-                assert call(deepcopy(module).to("meta"), x.to("meta")).shape == x.shape
+                assert call(deepcopy(module).to("meta"), x.to("meta"), is_padded).shape == x.shape
                 continue
             else:
                 dtype = getattr(torch, precision)
-                out = call(deepcopy(module).to(dtype), x.to(dtype))
+                out = call(deepcopy(module).to(dtype), x.to(dtype), is_padded)
                 assert out.dtype is dtype
             error = (out - expected).abs().max() / expected.abs().max()
             assert error <= tolerance, f"{precision}: {error:.2g}"

@@ -56,7 +56,7 @@ def gated_linear_attention(
     query, count = query * scale, key.shape[2]
     if is_in_chunks(count, gates.shape[-1]) and (mask is None or mask.shape[-2] == 1):
         kept, visible = kept_tokens(values, mask, is_causal)
-        values = values if mask is None else values * kept
+        values = values if mask is None else values * kept.to(values.dtype)
         out = gated_sums(query, key, values, gates)
         if not is_causal:
             back = (x.flip(2) for x in (query, key, values, gates[:, :, -1:] - gates))
