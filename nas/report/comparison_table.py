@@ -130,7 +130,9 @@ def comparison_legend(result: Comparison) -> list[str]:
     """Return the legend of the table of a comparison."""
     cells, lines = [*result.cells.values()], list[str]()
     if result.run:
-        lines.append("score: mean of the search's own trainings; estimate: of the search's model.")
+        lines.append(
+            "score: mean of the search's own trainings; estimate: predicted by the search's model."
+        )
     lines.append("±: standard error of the mean; in brackets: the number of seeds.")
     if any(cell.difference for cell in cells):
         between = "trainings that share their seed"
@@ -140,7 +142,7 @@ def comparison_legend(result: Comparison) -> list[str]:
             f"over {result.against}: mean difference between {between} (of metrics in %, in "
             "points), and its 95 % interval.",
             f"?: undecided, which does not mean equal: p is {LEVEL} or more after Holm's "
-            "correction over the mechanisms of a column.",
+            "correction over the mechanisms of a column; the intervals are not corrected.",
         ]
     if any(cell.failed for cell in cells):
         at = "" if result.tuning is None else " at each learning rate"

@@ -162,9 +162,9 @@ def explanation_legend(result: ExplainResult) -> tuple[str, str]:
     what = f"points of {metric.name}" if metric.unit == FRACTION else metric.name
     return (
         f"difference: in {what}, of trainings that share their seed, and its 95 % interval.",
-        f"needed, harmful: worse, better by the edit; harmless, same: less than {margin} either "
-        f"way; undecided is not equal. Verdicts: p below {LEVEL} after Holm's correction over all "
-        "rows.",
+        "needed: the edit makes the mechanism worse; harmful: better; harmless, and same of a "
+        f"control: by less than {margin} either way. A verdict needs p below {LEVEL} after Holm's "
+        "correction over all rows (the intervals are not corrected); undecided is not equal.",
     )
 
 

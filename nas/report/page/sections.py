@@ -141,7 +141,8 @@ def judged(
         for cells, row, text in zip(rows, table.rows, texts, strict=True):
             lead, kind = of(row), "number" if column.is_number else column.key
             drawn = scale.drawn(lead, margin) if lead else None
-            cells.append((kind, minus(text) if column.is_number else text, drawn))
+            text = minus(text) if column.is_number else text
+            cells.append((kind, text.rstrip(" ?") if drawn else text, drawn))
     return titles, rows
 
 
@@ -167,7 +168,8 @@ def _confirmation(view: RunView, metric: Objective) -> dict[str, Any]:
         for row, mechanism in zip(rows, mechanisms, strict=True)
     ]
     result = replace(recorded, rows=tuple(named), against=STANDARD)
-    table = Table([*comparison_columns(result)], named)
+    # What fresh seeds say precedes what the search had found.
+    table = Table(sorted(comparison_columns(result), key=lambda column: column.rank > 1), named)
     heads, cells = judged(table, is_scaled=lambda row: row.mechanism != UNIFORM)
     links = [
         (address(view.name, m.digest), "named" if m.key in view.names else "") for m in mechanisms
