@@ -140,12 +140,13 @@ def test_search_resume_and_export_from_python(tmp_path: Path) -> None:
     assert ended.counts.evaluated == 4
     assert nas.build_attention(f"{ended.folder}/best", dim=16, heads=2)
     assert nas.cost(f"{ended.folder}/best").dim == 16
-    judged = nas.judge(f"{ended.folder}/best", against="mqa", pairs=1, backend="local")
+    options: dict[str, Any] = {"backend": "local", "runs": tmp_path / "runs"}
+    judged = nas.judge(f"{ended.folder}/best", against="mqa", pairs=1, **options)
     assert judged.pairs == 1  # on the digits of the run, and not on CIFAR-10
     written = nas.export(f"{ended.folder}/best", tmp_path / "best.py", weights=True)
     assert written.weights is not None
     assert written.weights.is_file()
-    again = nas.resume(str(ended.folder), generations=3, backend="local", runs=tmp_path / "runs")
+    again = nas.resume(str(ended.folder), generations=3, **options)
     assert again.generations_done == 3
 
 

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         complain(str(error))
         status = error.exit_status
     except KeyboardInterrupt:
-        complain("interrupted; what was recorded is kept.")
+        complain("interrupted; runs, judgements and --record keep the finished trainings.")
         status = INTERRUPTED
     except (MemoryError, RecursionError, ImportError) as error:  # of torch, if memory is limited
         complain(f"not enough memory or stack, or a package that cannot be imported ({error}).")

@@ -23,7 +23,7 @@ from nas.common.errors import GenomeError
 from nas.compiler import Plan
 from nas.compiler.kernels import traceable_class
 from nas.compiler.lowering import Lowered, live, lower
-from nas.compiler.plan import Step, check_sizes
+from nas.compiler.plan import Step
 from nas.costs import CostContext
 from nas.costs.operations import ELEMENTWISE, count_calls
 from nas.genome import ModelSizes, head_count
@@ -117,7 +117,6 @@ def profile(
         NasError: the call has an operation without a counting rule.
     """
     dim, heads, _, tokens = sizes
-    check_sizes(dim, heads)
     # Running a small call is faster than propagating shapes.
     numbers = tokens * max(heads * tokens, dim)
     device = "cpu" if numbers <= _COMPUTED_NUMBERS else "meta"
@@ -254,7 +253,6 @@ def _extrapolate(counts: list[int], distance: int) -> int:
 def params(plan: Plan, context: CostContext) -> int:
     """Return the number of parameters of a block."""
     dim, heads, qkv_bias = context.sizes.dim, context.sizes.heads, context.qkv_bias
-    check_sizes(dim, heads)
     total = sum(
         (width + (qkv_bias or name == "o")) * out
         for name, (width, out) in plan.linears(dim, heads).items()

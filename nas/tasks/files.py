@@ -82,18 +82,20 @@ def list_classes(
     split = root if is_flat else root / (part or (TESTS[0] if is_test else TRAIN))
     expected = f"expected at least two folders of files such as *{suffixes[0]}, one for each class"
     try:
-        folders = [Path(entry.path) for entry in _entries(split) if entry.is_dir()]
-        found = {folder: _files(folder) for folder in folders}
+        entries = _entries(split)
+        found = {Path(entry.path): _files(entry) for entry in entries}
     except OSError as error:
         reason = f"cannot be read ({error.strerror})"
         raise DataError(f"{error.filename}: {reason}; {expected}.") from None
-    classes = [folder for folder in folders if folder.name != UNLABELLED]
+    classes = [Path(e.path) for e in entries if e.is_dir() and e.name != UNLABELLED]
     if len(classes) < 2 - is_test:
         raise DataError(f"{split}: found {plural(len(classes), 'folder')}; {expected}.")
     files = [[p for p in found[c] if p.name.lower().endswith(suffixes)] for c in classes]
     for folder, own in zip(classes, files, strict=True):
         if len(own) < least:
             text = f"{plural(len(own), 'file')} *{suffixes[0]}"
+            if others := [path.name for path in found[folder] if path not in own]:
+                text += f" and {plural(len(others), 'other')}, such as {others[0]}"
             raise DataError(f"{folder}: found {text}; expected at least {least}.")
     if is_flat:
         text = f"has no folder {TRAIN}; all its {len(classes)} folders are classes to train on"
@@ -102,7 +104,8 @@ def list_classes(
     if skipped := [path for own in found.values() for path in own if path not in listed]:
         text = f"{len(skipped):,} of {len(skipped) + len(listed):,} files are left out"
         text = f"{split}: {text}, such as {skipped[0].relative_to(split)}"
-        warnings.warn(f"{text}; expected {', '.join(suffixes)}.", NasWarning, stacklevel=2)
+        text = f"{text}; expected {', '.join(suffixes)} in the folder of a class"
+        warnings.warn(f"{text}.", NasWarning, stacklevel=2)
     return tuple(path.name for path in classes), files
 
 
@@ -113,16 +116,14 @@ def check_classes(spec: str, train: Sequence[str], test: Sequence[str]) -> None:
         raise DataError(f"{spec}: the classes of its test part are not those of training: {names}.")
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         shown = (entry for entry in entries if not entry.name.startswith("."))
         return sorted(shown, key=lambda entry: entry.name)
 
 
-def _files(folder: Path) -> list[Path]:
-    """Return the files in a folder and in its folders."""
-    files: list[Path] = []
-    for entry in _entries(folder):
-        path = Path(entry.path)
-        files += _files(path) if entry.is_dir() else [path]
-    return files
+def _files(entry: os.DirEntry[str]) -> list[Path]:
+    """Return a file or a dangling link, or the files in a folder and in its folders."""
+    if not entry.is_dir():
+        return [Path(entry.path)]
+    return [path for inner in _entries(entry.path) for path in _files(inner)]

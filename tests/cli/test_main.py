@@ -134,4 +134,7 @@ def test_signal_exits_with_130() -> None:
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert err.strip() == "nas: interrupted; what was recorded is kept."
+    assert (
+        err.strip()
+        == "nas: interrupted; runs, judgements and --record keep the finished trainings."
+    )

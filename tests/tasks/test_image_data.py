@@ -79,6 +79,8 @@ def test_image_folder_crops_the_middle_square_and_expands_grey(image_folder, tmp
         (lambda train: shutil.rmtree(train.parent), "No such file or directory"),
         (lambda train: shutil.rmtree(train / "dog"), "found 1 folder; expected at least two"),
         (lambda train: [p.unlink() for p in (train / "dog").iterdir()], "found 0 files *.jpg"),
+        (lambda train: [p.rename(p.with_suffix(".HEIC")) for p in (train / "dog").iterdir()],
+         "found 0 files *.jpg and 6 others, such as 0.HEIC; expected at least 2"),
         (lambda train: [(train / c / "0.png").write_bytes(b"") for c in ("cat", "dog")],
          "cat/0.png: is empty or has no known format\n"),
         (lambda train: os.truncate(train / "cat" / "0.png", 60), "1 file of 12 cannot be read as"),
@@ -111,6 +113,15 @@ def test_image_folder_reads_folders_of_classes_without_train_and_says_what_is_le
     assert "has no folder train; all its 2 folders are classes" in sentences
     assert "1 of 13 files are left out, such as cat/0.broken" in sentences
     assert len(data.train["labels"]) + len(data.validation["labels"]) == 12
+
+
+def test_files_beside_the_classes_and_links_to_no_folder_are_left_out(image_folder):
+    train = image_folder() / "train"
+    (train / "cat" / "0.png").rename(train / "loose.png")
+    (train / "horse").symlink_to(train / "moved")
+    words = "2 of 13 files are left out, such as horse; expected .* in the folder of a class"
+    with pytest.warns(NasWarning, match=words):
+        assert load_folder(train.parent).facts["classes"] == ("cat", "dog")
 
 
 def test_a_class_that_the_test_part_lacks_is_named(image_folder):

@@ -101,12 +101,16 @@ class TextsTask(SequenceTask):
             return ("blame", "praise"), synthetic_reviews(2 * self.data_seed + is_test, count)
         classes, texts = _read_folder(Path(path).expanduser(), is_test=is_test)
         written = [(text, label) for text, label in texts if text.strip()]
-        if (found := len({label for _, label in written})) < 2 - is_test:
-            about = f"{found} of {len(classes)} classes have a text that is not blank"
-            raise DataError(f"{self.data}: {about}; expected at least {2 - is_test}.")
-        if blank := len(texts) - len(written):
-            about = f"{blank:,} of {plural(len(texts), 'text')} are blank, and left out"
-            warnings.warn(f"{self.data}: {about}.", NasWarning, stacklevel=2)
+        if blank := {*classes} - {classes[label] for _, label in written}:
+            raise DataError(f"{self.data}: all texts of {', '.join(sorted(blank))} are blank.")
+        counts = {
+            "are blank, and left out": len(texts) - len(written),
+            "have U+FFFD in place of what is not UTF-8": sum("\ufffd" in text for text, _ in texts),
+        }
+        for about, count in counts.items():
+            if count:
+                about = f"{count:,} of {plural(len(texts), 'text')} {about}"
+                warnings.warn(f"{self.data}: {about}.", NasWarning, stacklevel=2)
         return classes, written
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
