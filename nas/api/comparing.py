@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from nas.api.execution import DEFAULT_POLICY, DEFAULT_TASK, Executing, resolve_legal, task_for
 from nas.common.arguments import public
 from nas.common.errors import ConfigError
-from nas.common.objectives import check_count, check_seed
+from nas.common.objectives import MAX_SEED, check_count
 from nas.common.rates import BY_VALIDATION, CHOOSING_SEEDS
 from nas.costs import default_costs
 from nas.evaluation.execution import Execution, make_evaluator
@@ -68,7 +68,7 @@ def evaluate(
         ConfigError: a mechanism cannot be trained under any of the tasks.
     """
     check_count("seeds", seeds)
-    check_seed(seed)
+    check_count("seed", seed, 0, MAX_SEED)
     if rates and test:
         raise ConfigError(BY_VALIDATION)
     options = Execution(**execution)

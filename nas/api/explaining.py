@@ -11,7 +11,7 @@ from nas.api.comparing import train
 from nas.api.execution import DEFAULT_POLICY, DEFAULT_TASK, Executing, check_legal
 from nas.common.arguments import public
 from nas.common.errors import ConfigError
-from nas.common.objectives import check_count, check_seed
+from nas.common.objectives import MAX_SEED, check_count
 from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.study import cost_context, why_not
 from nas.explaining import Bounds, plan_explanation
@@ -62,7 +62,7 @@ def explain(
         Others: see ``nas.api.execution``.
     """
     check_count("seeds", seeds, least=2)
-    check_seed(seed)
+    check_count("seed", seed, 0, MAX_SEED)
     options, resolved = Execution(**execution), resolve(source, Path(runs))
     model_task, loaded, rules, known = _read(resolved, task, data, policy)
     check_legal(resolved, rules)

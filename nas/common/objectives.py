@@ -136,12 +136,7 @@ class SearchConfig:
             check_count(name, getattr(self, name))
         if self.lag is not None:
             check_count("lag", self.lag)
-        check_seed(self.seed)
-
-
-def check_seed(seed: int) -> None:
-    """Raise ConfigError unless a seed is from 0 to ``MAX_SEED``."""
-    check_count("seed", seed, 0, MAX_SEED)
+        check_count("seed", self.seed, 0, MAX_SEED)
 
 
 def check_count(name: str, number: int, least: int = 1, most: int = MAX_COUNT) -> None:
