@@ -171,8 +171,7 @@ def resume_search(
     evaluator = tasks.make(make_evaluator)
     try:
         session = this_session(command, workers=evaluator.workers)
-        if sessions:
-            _warn_of_changes(sessions[-1].versions, session.versions)
+        _warn_of_changes(sessions[-1].versions, session.versions)
         with open_writer(folder, session) as writer:
             writer.raise_generations(wanted)
             return _work(writer, tasks, evaluator, listener or Listener(), retry_failed)

@@ -16,14 +16,13 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Self, TypeAlias
 from urllib.parse import quote
 
 from nas.common.errors import NasError, RunError
-from nas.store.records import from_json, to_json
+from nas.store.records import T, from_json, to_json
 
 Access: TypeAlias = Literal["read", "write", "exclusive"]
-T = TypeVar("T")
 
 APPLICATION_ID: Final = 0x6E61731A  # "nas" and a control character; marks the file as a run's
 VERSION: Final = 8

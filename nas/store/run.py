@@ -29,6 +29,7 @@ from nas.store.records import (
     RunStatus,
     RunSummary,
     Session,
+    T,
 )
 
 DATABASE_FILE: Final = "run.sqlite"
@@ -57,9 +58,7 @@ class Run(Database):
     @property
     def setup(self) -> RunSetup:
         """What was recorded when the run began: settings, space, task, objectives."""
-        for setup in self.records(RunSetup, "run"):
-            return setup
-        raise RunError(f"{self.folder}: holds no run; begin a new one with `nas search`.")
+        return self._of_run(RunSetup, "run")[0]
 
     @property
     def status(self) -> RunStatus:
@@ -75,7 +74,12 @@ class Run(Database):
 
     def sessions(self) -> tuple[Session, ...]:
         """Return the processes that began or resumed the run, in order; there is at least one."""
-        return self.records(Session, "sessions ORDER BY rowid")
+        return self._of_run(Session, "sessions ORDER BY rowid")
+
+    def _of_run(self, kind: type[T], source: str) -> tuple[T, ...]:
+        if records := self.records(kind, source):
+            return records
+        raise RunError(f"{self.folder}: holds no run; begin a new one with `nas search`.")
 
     def proposals(self) -> tuple[Proposal, ...]:
         """Return all proposals, sorted by number and attempt."""

@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from nas.tasks import ModelTask
 
 WEIGHTS: Final = "weights"
-SUFFIX: Final = ".safetensors"
 
 
 def weights_path(folder: Path, key: str) -> Path:
     """Return the path of a mechanism's weights, which exist if the mechanism is in the front."""
-    return folder / WEIGHTS / f"{key}{SUFFIX}"
+    return folder / WEIGHTS / f"{key}.safetensors"
 
 
 def read_weights(path: Path, genome: Genome, task: ModelTask) -> list[dict[str, Tensor]]:

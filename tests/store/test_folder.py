@@ -12,6 +12,7 @@ import pytest
 from nas.common.errors import RunError
 from nas.store import Document, create_run, find_run, open_writer
 from nas.store.folder import list_runs
+from nas.store.run import DATABASE_FILE, Run
 
 
 def test_create_run_refuses_an_existing_name(new_run, tmp_path):
@@ -64,3 +65,11 @@ def test_latest_is_the_run_that_a_process_began_to_write_last(new_run, tmp_path)
     assert [run.name for run in list_runs(tmp_path / "runs")[0]] == ["second", "first"]
     with pytest.raises(RunError, match="holds no run yet"):
         find_run("latest", tmp_path)
+
+
+def test_list_of_runs_names_a_file_of_record_in_the_place_of_a_run(tmp_path):
+    (tmp_path / "judged").mkdir()
+    Run.create(tmp_path / "judged" / DATABASE_FILE).close()
+    summaries, (problem,) = list_runs(tmp_path)
+    assert not summaries
+    assert "holds no run" in str(problem)
