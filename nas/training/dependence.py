@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from nas.common.errors import NasWarning
 from nas.genome import ModelSizes
@@ -106,7 +107,8 @@ def probe(
         Constant: the output does not depend on the input.
     """
     is_ours = all(type(module).__module__.startswith(OURS) for module in block.modules())
-    plain = _copied(block).float().cpu().eval()
+    with _WithoutGraphs():
+        plain = copy.deepcopy(block).float().cpu().eval()
     block = copy.deepcopy(plain)
     with torch.no_grad():
         for weight in block.parameters():
@@ -132,13 +134,12 @@ def probe(
     return TOLERANCE
 
 
-def _copied(block: nn.Module) -> nn.Module:
-    """Return a copy; results that a module has kept are cut from their graphs, as copies need."""
-    for module in block.modules():
-        for name, value in vars(module).items():
-            if isinstance(value, Tensor) and value.grad_fn is not None:
-                setattr(module, name, value.detach())
-    return copy.deepcopy(block)
+class _WithoutGraphs(TorchFunctionMode):
+    """Copies results that a module has kept, as no deep copy of a tensor with a graph exists."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        is_kept = func is Tensor.__deepcopy__ and args[0].grad_fn is not None
+        return args[0].detach().clone() if is_kept else func(*args, **(kwargs or {}))
 
 
 @torch.no_grad()
@@ -212,13 +213,11 @@ def _check(
     if _share_of_different(alone, out[some], tolerance) > spared:
         raise Leak(_OTHERS)
     if options:
-        shares = [
-            _share_of_different(results[:1] * is_kept, results[1:] * is_kept, tolerance)
-            for changed, is_kept in _changed_ends(x, sizes, is_ours)
-            for results in (_run(block, changed, options),)
-        ]
-        if max(shares, default=0.0) > spared:
-            raise Leak(_LATER)
+        for changed, is_kept in _changed_ends(x, sizes, is_ours):
+            results = _run(block, changed, options)
+            own, other = results[:1] * is_kept, results[1:] * is_kept
+            if _share_of_different(own, other, tolerance) > spared:
+                raise Leak(_LATER)
     if is_padded and not is_ours:
         is_padding = torch.arange(x.shape[1])[None, :, None] >= -(-3 * x.shape[1] // 4)
         hidden = {"key_padding_mask": is_padding[..., 0].expand(len(x), -1)}

@@ -179,8 +179,8 @@ def convolved_in_float32(x, _):
 
 def test_probe_of_a_block_that_computes_in_float32_has_the_tolerance_of_float32():
     assert probe(Block(convolved_in_float32), SIZES, is_causal=True) == TOLERANCE_32
-    kept = Block(lambda x, weight: x + weight * kept.map)
-    kept.map = nn.Parameter(torch.ones(())) * 2  # as of an earlier call
+    kept = Block(lambda x, weight: x + weight * kept.maps["last"][0])
+    kept.maps = {"last": [nn.Parameter(torch.ones(())) * 2]}  # as of an earlier call
     assert probe(kept, SIZES, is_causal=True) == TOLERANCE
 
 
