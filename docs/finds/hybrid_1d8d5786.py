@@ -67,7 +67,7 @@ def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
     """Return whether linear attention first multiplies keys with values, which needs no pairs."""
     if is_traced():  # the result must hold for any number of keys
         return not is_causal
-    return keys > (256 if is_causal else width)
+    return keys > (max(256, width) if is_causal else width)
 
 
 def kept_tokens(tokens: Tensor, mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:

@@ -38,7 +38,7 @@ def test_faults_of_a_run_are_listed(nas: Any, at_runs: Path, tmp_path: Path) -> 
     assert "run example: no faults" in result.out
     copy = shutil.copytree(at_runs, tmp_path / "example")
     with sqlite3.connect(copy / "run.sqlite") as damaged:
-        damaged.execute("INSERT INTO answers VALUES ('question', 'now', '[')")
+        damaged.execute("INSERT INTO answers VALUES ('question', '[')")
     result = nas("doctor", copy)
     assert (result.status, result.err) == (1, "")
     assert "run example: broken: " in result.out
