@@ -240,14 +240,9 @@ def _train(
             model = build_model(resolved[name], model_task, model_data, trial.seed)
             block, first = _probed(model, resolved[name], model_task)
             last = LastTokens(first)
-            check = partial(
-                probe,
-                block,
-                model_task.sizes,
-                is_causal=model_task.is_causal,
-                is_padded=model_task.is_padded,
-            )
-            tolerance = check()
+            check = partial(probe, block, model_task.sizes, is_padded=model_task.is_padded)
+            with meter.paused():
+                tolerance = check(is_causal=model_task.is_causal)
             if not isinstance(trial.mechanism, UserModule):  # `check_user_module` has warned
                 warn_of_tolerance(tolerance, trial.key)
             graphs = graphs_on(meter.device)
@@ -259,8 +254,8 @@ def _train(
                     progress.add(name, report)
             finally:
                 progress.executions[training.execution] = None
-            with suppress(Constant):  # a gate that hid a leak may have opened
-                check(tokens=last.tokens)
+            with meter.paused(), suppress(Constant):  # a gate that hid a leak may have opened
+                check(is_causal=model_task.is_causal, tokens=last.tokens)
         if trial.keeps_weights and model_task is task.main:
             progress.weights = attention_weights(model)
         if missed := task.missed(progress.metrics):

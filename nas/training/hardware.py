@@ -144,6 +144,13 @@ class Meter:
                 Path("/proc/self/clear_refs").write_text("5")
         self._wall, self._core = time.monotonic(), time.process_time()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Count no processor time within a ``with`` block, such as that of a check."""
+        before = self.core_seconds
+        yield
+        self._core = time.process_time() - before
+
     @property
     def elapsed(self) -> float:
         """Wall time in seconds."""

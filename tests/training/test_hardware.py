@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
 
 from nas.common.errors import DeviceError
-from nas.training.hardware import check_computes, training_settings
+from nas.training.hardware import Meter, check_computes, training_settings
 
 CPU = torch.device("cpu")
 
@@ -26,6 +27,17 @@ def test_training_settings_are_restored():
         torch.set_grad_enabled(False)
         torch.backends.cuda.enable_cudnn_sdp(True)
     assert settings() == before
+
+
+def test_a_paused_meter_counts_no_processor_time():
+    meter, start = Meter(CPU), time.process_time()
+    with meter.paused():
+        while time.process_time() - start < 0.5:
+            pass
+    assert 0 < meter.core_seconds < 0.4
+    while time.process_time() - start < 1.0:
+        pass
+    assert meter.core_seconds > 0.4
 
 
 def test_a_gpu_that_cannot_compute_is_refused_with_the_cause(monkeypatch):
