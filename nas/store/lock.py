@@ -38,25 +38,22 @@ def locked(folder: Path) -> Iterator[None]:
     holder = f"process {os.getpid()} on {socket.gethostname()}"
     if path in _held:
         raise _refusal(folder, holder)
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        if not _try(file):
-            holder = os.pread(file, 400, 0).decode(errors="replace")
-            os.close(file)
-            raise _refusal(folder, holder)
-        os.ftruncate(file, 0)
-        os.pwrite(file, holder.encode(), 0)  # the time of the file is `last_acquired`
-    except OSError as error:
-        raise RunError(
-            f"{folder}: cannot be locked for writing ({error.strerror}); choose a folder that you "
-            "may write to, on a disk that is not full and that knows file locks."
-        ) from error
-    _held.add(path)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(_held.discard, path)
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            stack.callback(os.close, file)
+            if not _try(file):
+                raise _refusal(folder, os.pread(file, 400, 0).decode(errors="replace"))
+            os.ftruncate(file, 0)
+            os.pwrite(file, holder.encode(), 0)  # the time of the file is `last_acquired`
+        except OSError as error:
+            raise RunError(
+                f"{folder}: cannot be locked for writing ({error.strerror}); choose a folder that "
+                "you may write to, on a disk that is not full and that knows file locks."
+            ) from error
+        _held.add(path)
         yield
-    finally:
-        os.close(file)
-        _held.discard(path)
 
 
 def is_held(folder: Path) -> bool:

@@ -141,7 +141,8 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 def this_session(command: str, *, workers: int = 1) -> Session:
     """Return a description of this process, without importing the libraries that it names."""
     versions = {"python": platform.python_version()}
-    for name, package in (("nas", DISTRIBUTION), *zip(LIBRARIES, LIBRARIES, strict=True)):
+    packages = {"nas": DISTRIBUTION} | {name: name for name in LIBRARIES}
+    for name, package in packages.items():
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(package)
     versions |= plugin_versions()

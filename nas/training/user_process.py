@@ -91,7 +91,7 @@ def _end(helper: subprocess.Popen[bytes]) -> None:
 def serve(descriptor: int) -> None:
     """Answer the calls of another process until it closes the connection."""
     connection = Connection(descriptor)
-    with suppress(EOFError):
+    with suppress(EOFError, ConnectionError):  # the other process ended, maybe during a call
         while True:
             sys.path[:], time_limit = connection.recv()
             connection.send_bytes(_answer(connection, connection.recv_bytes(), time_limit))
@@ -131,12 +131,13 @@ def _run(connection: Connection, request: bytes) -> NoReturn:
             Path("/proc/self/oom_score_adj").write_text("1000")
         try:
             function, arguments = pickle.loads(request)  # noqa: S301 - from our own process
-            answer = function(*arguments)
+            answer = pickle.dumps(function(*arguments))
         except NasError as error:
-            answer = error
+            answer = pickle.dumps(error)
         except BaseException as error:
             reason = "out_of_memory" if is_out_of_memory(error) else "error"
-            answer = ProcessEnded(f"{type(error).__name__}: {first_line(error)}", reason)
-        connection.send_bytes(pickle.dumps(answer))
+            ended = ProcessEnded(f"{type(error).__name__}: {first_line(error)}", reason)
+            answer = pickle.dumps(ended)
+        connection.send_bytes(answer)
     finally:
         os._exit(0)
