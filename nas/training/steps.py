@@ -86,7 +86,7 @@ class TrainStep:
         self.optimizer.step()
 
     def mean_loss(self) -> float:
-        """Return the mean loss over all targets since the last call; raise Diverged if infinite."""
+        """Return the mean loss per target since the last call; Diverged if it is not finite."""
         total, targets = self.totals.tolist()
         self.totals.zero_()
         _check_finite(total / targets)

@@ -169,6 +169,19 @@ def test_probe_finds_a_path_of_long_sequences_of_float32_or_with_positive_weight
         probe(later, ModelSizes(32, 8, 2, 128), is_causal=True)
 
 
+def rounded(x, _):
+    """The four features of each token that are the largest after the rounding of a long sum."""
+    total = 1e5 * x.sum(dim=1, keepdim=True)
+    largest = (x + total - total).topk(4, dim=2).indices
+    return x + torch.zeros_like(x).scatter(2, largest, 1.0)
+
+
+def test_probe_in_many_batches_spares_a_share_of_all_changes_that_float32_rounds(monkeypatch):
+    monkeypatch.setattr("nas.training.dependence.PAIRS", 1)
+    torch.manual_seed(1)
+    assert probe(Block(rounded), SIZES, is_causal=True) == TOLERANCE
+
+
 def convolved_in_float32(x, _):
     """A causal convolution, whose end changes its beginning by the rounding of float32."""
     kernel = torch.exp(-torch.arange(x.shape[1], dtype=torch.float32))
