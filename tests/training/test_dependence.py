@@ -158,6 +158,9 @@ def test_last_tokens_are_those_of_the_last_largest_batch_of_evaluations():
 NEXT_IF: dict[str, Any] = {  # a path for some calls, whose author forgot the mask
     "pairs": lambda x, weight: (torch.arange(x.shape[1]) % 2 == 1)[:, None],
     "float32": lambda x, weight: x.dtype is torch.float32,
+    "float32, some": lambda x, weight: (
+        1.0 * (torch.arange(x.shape[1]) % 5 == 1)[:, None] * (x.dtype is torch.float32)
+    ),
     "positive weight": lambda x, weight: (0.01 + weight).sqrt(),
 }
 
