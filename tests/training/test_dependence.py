@@ -193,6 +193,11 @@ def convolved_in_float32(x, _):
     return torch.fft.irfft(math.prod(spectra), dim=1)[:, : len(kernel)].to(x.dtype)
 
 
+def test_probe_passes_a_sequence_of_one_token():
+    one = ModelSizes(SIZES.dim, SIZES.heads, 2, 1)
+    assert probe(Block(lambda x, weight: x + weight), one, is_causal=True) == TOLERANCE
+
+
 def test_probe_of_a_block_that_computes_in_float32_has_the_tolerance_of_float32():
     assert probe(Block(convolved_in_float32), SIZES, is_causal=True) == TOLERANCE_32
     kept = Block(lambda x, weight: x + weight * kept.maps["last"][0])
