@@ -35,9 +35,6 @@ def test_a_paused_meter_counts_no_processor_time():
         while time.process_time() - start < 0.5:
             pass
     assert 0 < meter.core_seconds < 0.4
-    while time.process_time() - start < 1.0:
-        pass
-    assert meter.core_seconds > 0.4
 
 
 def test_a_gpu_that_cannot_compute_is_refused_with_the_cause(monkeypatch):
