@@ -55,7 +55,7 @@ from nas.training.steps import Diverged, graphs_on
 from nas.training.user_module import UserModule
 from nas.training.user_process import ProcessEnded, call_in_process
 
-GRACE: Final = 10.0  # seconds beyond the time limit after which the process of a module is ended
+GRACE: Final = 25.0  # seconds beyond the time limit after which the process of a module is ended
 TRACEBACK_LINES: Final = 6  # last lines of a candidate's traceback, which are recorded
 OUTCOMES: Final[dict[type[Exception], Reason]] = {
     Diverged: "diverged",

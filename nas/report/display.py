@@ -217,7 +217,7 @@ def why_stopped(run: Run) -> str:
         reason += f" {session.note}" if session.note else ""
     else:
         reason = (
-            f"its writer, process {session.pid} on {session.host}, is gone without a word: it was "
-            "killed, or its machine went down. Every finished training is kept."
+            f"its writer, process {session.pid} on {session.host}, recorded no end: it was killed, "
+            "or its machine went down. Every finished training is kept."
         )
     return f"run {run.name!r}: {reason} `nas resume {run_argument(run.folder)}` goes on with it."

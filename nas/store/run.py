@@ -309,7 +309,7 @@ def find_proposal(run: Run, member: str) -> Proposal:
         why = "no objective is a cost" if members else "no training within its limits succeeded"
         raise RunError(f"run {run.name!r} has no {member} member: {why}.")
     prefix = member.lower().rpartition("-")[2]  # of the name of a find, or of a digest
-    digests = [digest for digest in run.digests() if digest.startswith(prefix)]
+    digests = [digest for digest in run.digests() if prefix and digest.startswith(prefix)]
     if not digests:
         raise RunError(
             f"{run.name}/{member}: no genome of this run has a digest that begins so; expected "

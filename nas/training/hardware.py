@@ -146,10 +146,10 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Count no processor time within a ``with`` block, such as that of a check."""
-        before = self.core_seconds
+        """Count no time within a ``with`` block, such as that of a check."""
+        elapsed, core = self.elapsed, self.core_seconds
         yield
-        self._core = time.process_time() - before
+        self._wall, self._core = time.monotonic() - elapsed, time.process_time() - core
 
     @property
     def elapsed(self) -> float:
