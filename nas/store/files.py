@@ -44,10 +44,21 @@ def write_file(path: Path, content: bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             staging.replace(path)
+            sync_folder(path.parent)
         finally:
             staging.unlink(missing_ok=True)
     except OSError as error:
         raise RunError(f"{path}: cannot be written ({error.strerror}).") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk, so that a renamed file survives a power loss."""
+    with contextlib.suppress(OSError):  # some systems synchronise no folder
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def sweep(folder: Path) -> None:

@@ -7,7 +7,6 @@ A new folder is created under a temporary name and renamed when it is complete.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from nas.common.config import near
 from nas.common.errors import RunError
 from nas.store import lock
-from nas.store.files import RUNS, run_argument, staging_for
+from nas.store.files import RUNS, run_argument, staging_for, sync_folder
 from nas.store.records import utc_now
 from nas.store.run import DATABASE_FILE, Run, open_run
 from nas.store.writer import RunWriter, open_writer
@@ -119,12 +118,7 @@ def _make(root: Path, setup: RunSetup, session: Session, names: Iterable[str]) -
         target = _rename(staging, names)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    with contextlib.suppress(OSError):  # some systems synchronise no folder
-        handle = os.open(root, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    sync_folder(root)
     return target
 
 

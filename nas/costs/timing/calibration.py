@@ -179,7 +179,7 @@ def designs(tokens: int) -> Iterator[Genome]:
     for name in names():
         primitive = get(name)
         for signature in primitive.signatures:
-            for number, params in enumerate(_variants(primitive, tokens)):
+            for number, params in enumerate(_variants(primitive)):
                 made = [*_around(primitive, signature, params, is_first=number == 0)]
                 yield from made
                 if number == 0:  # fewer elements, to separate their time from that of a call
@@ -191,11 +191,8 @@ def _with_one_head(genome: Genome) -> Genome:
     return replace(genome, projections=replace(projections, has_wq=True, has_wk=True, has_wv=True))
 
 
-def _variants(primitive: Primitive, tokens: int) -> Iterator[Params]:
+def _variants(primitive: Primitive) -> Iterator[Params]:
     """Yield the default parameters, then parameters in which one value differs from the default."""
-    if "tokens" in primitive.parameters:  # valid at this length only
-        yield {"tokens": tokens}
-        return
     yield {}
     for name, domain in primitive.parameters.items():
         values: tuple[Any, ...] = getattr(domain, "values", ())
