@@ -213,8 +213,8 @@ def why_stopped(run: Run) -> str:
     """Return a sentence on how the process of an unfinished run ended, and how to go on."""
     session = run.sessions()[-1]
     if session.ended is not None:
-        reason = f"it was stopped at {session.ended.astimezone():%Y-%m-%d %H:%M}."
-        reason += f" {session.note}" if session.note else ""
+        when = f"{session.ended.astimezone():%Y-%m-%d %H:%M}"
+        reason = f"it was stopped at {when}. {session.note}".rstrip()
     else:
         reason = (
             f"its writer, process {session.pid} on {session.host}, recorded no end: it was killed, "

@@ -12,8 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from nas.common.differences import Difference
 from nas.common.errors import RunError
-from nas.common.objectives import Metric, Objective
+from nas.common.objectives import Objective
 from nas.common.text import plural
+from nas.report.comparison import Row
 from nas.report.comparison_table import comparison_columns, comparison_legend
 from nas.report.explanation import (
     ROWS,
@@ -168,8 +169,13 @@ def _confirmation(view: RunView, metric: Objective) -> dict[str, Any]:
         for row, mechanism in zip(rows, mechanisms, strict=True)
     ]
     result = replace(recorded, rows=tuple(named), against=STANDARD)
-    # What fresh seeds say precedes what the search had found.
-    table = Table(sorted(comparison_columns(result), key=lambda column: column.rank > 1), named)
+    columns: list[Column[Row]] = []
+    for column in sorted(comparison_columns(result), key=lambda column: column.rank > 1):
+        columns.append(column)
+        if column.interval:  # differences precede their means
+            title = f"{columns[-2].title} {column.title}"
+            columns[-2:] = replace(column, title=title), columns[-2]
+    table = Table(columns, named)
     heads, cells = judged(table, is_scaled=lambda row: row.mechanism != UNIFORM)
     links = [
         (address(view.name, m.digest), "named" if m.key in view.names else "") for m in mechanisms
@@ -200,7 +206,8 @@ def _explanation(view: RunView, result: ExplainResult) -> dict[str, Any]:
     if mean is not None:
         value = quantity(mean, metric.unit, explained.trained.error)
         reached = f"{metric.name.replace('_', ' ')} {value}"
-    edits = sorted(result.edits, key=_lead(metric))
+    sign = 1 if metric.direction == "max" else -1  # the edit of the largest loss is first
+    edits = sorted(result.edits, key=lambda e: sign * e.difference.mean if e.difference else 0.0)
     rows = [*edits, *result.controls]
     heads, cells = judged(
         Table(explanation_columns(result, " or ".join(ROWS.values())), rows), margin=result.margin
@@ -215,12 +222,6 @@ def _explanation(view: RunView, result: ExplainResult) -> dict[str, Any]:
         "parts": [(TITLES[part].format(source=name), own) for part, own in parts.items() if own],
         "legend": explanation_legend(result),
     }
-
-
-def _lead(metric: Metric) -> Callable[[ExplainRow], float]:
-    """Return the key that sorts edits by their loss, the largest first."""
-    sign = 1 if metric.direction == "max" else -1
-    return lambda row: sign * row.difference.mean if row.difference else 0.0
 
 
 def _summary(edits: Sequence[ExplainRow], unit: str) -> str:
