@@ -140,10 +140,11 @@ def judged(
         scaled = [lead for row in table.rows if is_scaled(row) and (lead := of(row))]
         scale = IntervalScale.over(scaled or filter(None, map(of, table.rows)))
         for cells, row, text in zip(rows, table.rows, texts, strict=True):
-            lead, kind = of(row), "number" if column.is_number else column.key
-            drawn = scale.drawn(lead, margin) if lead else None
-            text = minus(text) if column.is_number else text
-            cells.append((kind, text.rstrip(" ?") if drawn else text, drawn))
+            text, drawn = minus(text) if column.is_number else text, None
+            if lead := of(row):  # the interval is drawn, so its numbers are a tooltip
+                drawn = scale.drawn(lead, margin) | {"words": text}
+                text = minus(points(lead.mean, lead.error, column.unit))
+            cells.append(("number" if column.is_number else column.key, text, drawn))
     return titles, rows
 
 
