@@ -188,9 +188,9 @@ def explanation_columns(result: ExplainResult, title: str = "change") -> list[Co
         of("words", title),
         of("id"),
         Column("mean", None, lambda row: row.trained.mean),
+        of("verdict", "verdict"),
         *difference_columns("difference", "difference", lambda row: row.difference, unit),
         Column("seeds", None, lambda row: row.trained.seeds),
-        of("verdict", "verdict"),
         *map(added, costs),
         of("formula", "formula", rank=3),
     ]

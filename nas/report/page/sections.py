@@ -28,7 +28,7 @@ from nas.report.front_columns import front_columns
 from nas.report.page.rendering import address
 from nas.report.run_view import FRESH, STANDARD, UNIFORM, RunView
 from nas.report.table import Column, Table
-from nas.report.units import header, minus, points, quantity
+from nas.report.units import FRACTION, header, minus, points, quantity
 from nas.store import Candidate
 
 T = TypeVar("T")
@@ -40,10 +40,7 @@ ORDER: Final = ("needed", "harmful", "harmless", "undecided")
 
 
 def table(views: Sequence[RunView]) -> dict[str, Any]:
-    """Return the table of all mechanisms of runs, the best by the first objective first.
-
-    Its columns are those of ``nas front``, then generation, operator, state and formula.
-    """
+    """Return the table of all mechanisms of runs, the best by the first objective first."""
     columns: dict[str, Column[Candidate]] = {}
     tables = []
     for view in views:
@@ -140,7 +137,7 @@ def judged(
         scaled = [lead for row in table.rows if is_scaled(row) and (lead := of(row))]
         scale = IntervalScale.over(scaled or filter(None, map(of, table.rows)))
         for cells, row, text in zip(rows, table.rows, texts, strict=True):
-            text, drawn = minus(text) if column.is_number else text, None
+            text, drawn = minus(text.partition(" (")[0]) if column.is_number else text, None
             if lead := of(row):  # the interval is drawn, so its numbers are a tooltip
                 drawn = scale.drawn(lead, margin) | {"words": text}
                 text = minus(points(lead.mean, lead.error, column.unit))
@@ -174,10 +171,12 @@ def _confirmation(view: RunView, metric: Objective) -> dict[str, Any]:
     for column in sorted(comparison_columns(result), key=lambda column: column.rank > 1):
         columns.append(column)
         if column.interval:  # differences precede their means
-            title = f"{columns[-2].title} {column.title}"
+            title = f"{columns[-2].title} {column.title}{', points' * (metric.unit == FRACTION)}"
             columns[-2:] = replace(column, title=title), columns[-2]
     table = Table(columns, named)
     heads, cells = judged(table, is_scaled=lambda row: row.mechanism != UNIFORM)
+    found, _, *legend = comparison_legend(result)
+    seeds = plural(max(cell.seeds for cell in result.cells.values()), "seed")
     links = [
         (address(view.name, m.digest), "named" if m.key in view.names else "") for m in mechanisms
     ]
@@ -185,7 +184,7 @@ def _confirmation(view: RunView, metric: Objective) -> dict[str, Any]:
         "run": view.name,
         "heads": heads,
         "rows": [*zip(links, cells, strict=True)],
-        "legend": [f"Metric: {header(metric.name, metric.unit)}.", *comparison_legend(result)],
+        "legend": [f"{header(metric.name, metric.unit)}, means over {seeds}.", found, *legend],
     }
 
 
