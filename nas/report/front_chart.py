@@ -206,7 +206,7 @@ def _front_rows(
         yield row(candidate, SCORES, values[up.name], 0.0)
     named = [candidate for _, candidate in view.named]
     is_up = view.metric is not None and view.metric.name == up.name
-    fresh = view.fresh.get(FRESH["search"], {}) if is_up else {}
+    fresh = view.means.get(FRESH["search"], {}) if is_up else {}
     for candidate in {c.digest: c for c in (*view.members, *named)}.values():
         cell = fresh.get(candidate.key)
         if cell is not None and cell.mean is not None:

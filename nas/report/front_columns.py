@@ -50,7 +50,7 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
         unit = units.get(name, "")
         columns.append(Column(f"{name}_score", None, _item("scores", name), unit=unit))
     if metric is not None:
-        columns += [column for title in view.fresh for column in _fresh(view, metric, title)]
+        columns += [column for title in view.means for column in _fresh(view, metric, title)]
     for name in (name for name in costs if name not in objectives):
         title = header(name) if name in default_costs() else None
         columns.append(Column(name, title, _item("costs", name), rank=3))
@@ -154,7 +154,7 @@ def _fresh(view: RunView, metric: Objective, title: str) -> Iterator[Column[Cand
     part = title.replace(" ", "_")
 
     def value(field: str, candidate: Candidate) -> float | None:
-        return getattr(view.fresh[title].get(candidate.key), field, None)
+        return getattr(view.means[title].get(candidate.key), field, None)
 
     error = partial(value, "error")
     yield Column(
@@ -163,7 +163,7 @@ def _fresh(view: RunView, metric: Objective, title: str) -> Iterator[Column[Cand
         partial(value, "mean"),
         unit=metric.unit,
         error=error,
-        about=f"{', '.join(view.fresh)}: means of trainings with fresh seeds, by `nas confirm`.",
+        about=f"{', '.join(view.means)}: means of trainings with fresh seeds, by `nas confirm`.",
         rank=1,
     )
     yield Column(f"{part}_{metric.name}_error", None, error, unit=metric.unit)

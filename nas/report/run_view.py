@@ -50,12 +50,9 @@ class RunView:
         names: names of the published mechanisms, by key; several if they are equal at these sizes.
         trainings: trainings of the search under its task and its target task, sorted by key,
             purpose and index of the seed.
-        confirmations: all trainings with fresh seeds, that is, seeds that the search never used, at
-            the tasks' own learning rates.
-        wall_seconds: total duration of all sessions; a session lasts from a start or resume of the
-            search until it stops.
-        busy: fraction of the workers' time that was spent in trainings; None while a session is
-            open.
+        confirmations: all trainings with seeds that the search never used, at the tasks' own rates.
+        wall_seconds: total duration of all sessions, from a start or resume until a stop.
+        busy: fraction of the workers' time spent in trainings; None while a session is open.
     """
 
     name: str
@@ -183,14 +180,15 @@ class RunView:
         """Standard attention and its results in the search; None if it was not trained there."""
         return self.trained.get(self.standard_key or "")
 
-    def confirmation(self, metric: Metric | Objective) -> Comparison:
+    def confirmation(self, metric: Metric | Objective, *, is_tested: bool = True) -> Comparison:
         """Return the comparison of the confirmed mechanisms with standard attention by a metric.
 
         The names of mechanisms are values of ``Proposal.key``. The parts are "fresh" for the run's
         task, "long" for a longer task, and "test" for the test set. The task's name follows if a
-        part has several tasks.
+        part has several tasks. There are no differences unless ``is_tested``.
         """
-        if metric.name not in self._confirmed:
+        key, against = (metric.name, is_tested), self.standard_key if is_tested else None
+        if key not in self._confirmed:
             costs = {key: candidate.costs for key, candidate in self.trained.items()}
             rows = [
                 TrainingRow(
@@ -201,10 +199,8 @@ class RunView:
             ]
             tasks = {title: t.task_name for title, t in self.confirmations_by_part}
             found = {key: found_in_search(each, metric) for key, each in self.trained.items()}
-            self._confirmed[metric.name] = compare(
-                rows, tasks, self.standard_key, 0, found=found, run=self.name
-            )
-        return self._confirmed[metric.name]
+            self._confirmed[key] = compare(rows, tasks, against, 0, found=found, run=self.name)
+        return self._confirmed[key]
 
     @cached_property
     def confirmations_by_part(self) -> tuple[tuple[str, Training], ...]:
@@ -216,7 +212,7 @@ class RunView:
         )
 
     @cached_property
-    def _confirmed(self) -> dict[str, Comparison]:
+    def _confirmed(self) -> dict[tuple[str, bool], Comparison]:
         return {}
 
     @cached_property
@@ -225,12 +221,21 @@ class RunView:
 
         Mechanisms whose trainings all failed are left out.
         """
-        fresh: dict[str, dict[str, Cell]] = {}
+        return self._by_part(is_tested=True)
+
+    @cached_property
+    def means(self) -> dict[str, dict[str, Cell]]:
+        """``fresh`` without differences, whose tests import SciPy for half a second."""
+        return self._by_part(is_tested=False)
+
+    def _by_part(self, *, is_tested: bool) -> dict[str, dict[str, Cell]]:
+        parts: dict[str, dict[str, Cell]] = {}
         if self.metric is not None:
-            for (title, key), cell in self.confirmation(self.metric).cells.items():
+            result = self.confirmation(self.metric, is_tested=is_tested)
+            for (title, key), cell in result.cells.items():
                 if cell.mean is not None:
-                    fresh.setdefault(title, {})[key] = cell
-        return fresh
+                    parts.setdefault(title, {})[key] = cell
+        return parts
 
     @property
     def failures(self) -> dict[str, int]:

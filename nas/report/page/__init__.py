@@ -2,8 +2,7 @@
 
 writer.py     writes the HTML file                     sections.py   data of the page's sections
 rendering.py  renders templates with escaped texts     mechanism.py  data of one mechanism's panel
-page.css      style of the page                        page.js       selection, search, tooltips
-templates/    templates of HTML
+page.css, page.js, templates/: style, script (selection, search, tooltips) and HTML of the page
 """
 
 from nas.report.page.writer import write_report

@@ -107,17 +107,14 @@ class IntervalScale:
         return WIDTH * min(1.0, max(0.0, share))
 
     def drawn(self, difference: Difference, margin: float) -> dict[str, Any]:
-        """Return positions of a difference, its 95 % interval, and a margin on each side of 0.
-
-        The value of "beyond" is -1 or 1 for a difference to the left or right of the drawing.
-        """
+        """Return positions of a difference, its 95 % interval, and a margin on each side of 0."""
         mean, low, high = difference.mean, difference.low, difference.high
         return {
             "width": WIDTH,
             "zero": self(0.0),
             "band": (self(-margin), self(margin)),
             "mean": self(mean),
-            "beyond": (mean > self.high) - (mean < self.low),
+            "beyond": (mean > self.high) - (mean < self.low),  # side outside of the drawing
             "ends": None if low is None or high is None else (self(low), self(high)),
             "verdict": difference.verdict,
         }
