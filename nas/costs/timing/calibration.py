@@ -134,7 +134,7 @@ def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
     numbers, most, pairs = 0, 1.0, 0
     for step in plan.steps:
         size = plan.call_sizes(step, sizes)
-        results = size.heads * sizes.tokens * (sizes.tokens if step.is_paired else size.width)
+        results = size.heads * size.tokens * (size.tokens if step.is_paired else size.width or 1)
         elements = max(results, profile(plan, step, sizes)[ELEMENTWISE])
         numbers += elements
         most, pairs = max(most, elements / results), max(pairs, size.heads * size.tokens**2)
