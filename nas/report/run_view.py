@@ -225,7 +225,7 @@ class RunView:
 
     @cached_property
     def means(self) -> dict[str, dict[str, Cell]]:
-        """``fresh`` without differences, whose tests import SciPy for half a second."""
+        """``fresh`` without differences, which need SciPy, an import of half a second."""
         return self._by_part(is_tested=False)
 
     def _by_part(self, *, is_tested: bool) -> dict[str, dict[str, Cell]]:
