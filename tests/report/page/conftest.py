@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -85,6 +86,10 @@ class Opened:
 
     def text(self, selector: str) -> str:
         return str(self.page.inner_text(selector))
+
+    def wait_for_mechanism(self, name: str) -> None:
+        """Wait for the panel of a mechanism, since an event of the browser renders it."""
+        self.page.locator("#mechanism h2", has_text=re.compile(f"^{re.escape(name)}")).wait_for()
 
     @property
     def fragment(self) -> str:
