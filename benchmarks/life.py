@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.chaos import outcome
+from nas.api.doctor import check_run
 from nas.cli import main
 from nas.evaluation.trial import Purpose
-from nas.searching.front_file import check_run
 from nas.store import open_run
 from nas.store.files import STALE_SECONDS, sweep
 from nas.store.lock import is_held

@@ -8,15 +8,19 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from nas.api.genomes import list_plugins
-from nas.common.errors import NasError
+from nas.common.errors import NasError, RunError
 from nas.common.system import multiplies_in_bfloat16, processor_name
 from nas.common.text import last_line, plural
 from nas.evaluation.execution import Execution, Machine, allocate, mps_runs
+from nas.evaluation.trial import Purpose
 from nas.report.units import human
-from nas.searching.front_file import check_run
-from nas.store import RUNS, find_run, this_session
+from nas.store import RUNS, Run, find_run, open_run, this_session
+from nas.store.frozen import load_frozen_task
+from nas.store.lock import is_held
+from nas.store.weights import read_weights, weights_path
 from nas.tasks.images.data import cache_folder
 
 
@@ -101,3 +105,39 @@ def _plugins() -> list[Finding]:
         for plugin in group["plugins"]
     ]
     return found or [Finding("plug-ins", "none")]
+
+
+def check_run(folder: Path) -> list[str]:
+    """Return the faults of a run, as sentences that say what to do.
+
+    While another process writes the run, only faults of the database are returned.
+    """
+    try:
+        with open_run(folder) as run, run.snapshot():
+            faults = [*_database_faults(run)]
+            if not is_held(folder):
+                faults += _weights_faults(run)
+    except RunError as error:
+        return [str(error)]
+    return faults
+
+
+def _database_faults(run: Run) -> Iterator[str]:
+    if (fault := run.integrity()) != "ok":
+        yield f"{run.folder}: its database is damaged ({fault}). Restore the database from a copy."
+    run.trainings(*get_args(Purpose))  # raises RunError if a record cannot be read
+    for read in (run.proposals, run.candidates, run.sessions, run.generations, run.incidents):
+        read()
+    run.answers()
+
+
+def _weights_faults(run: Run) -> Iterator[str]:
+    members = {weights_path(run.folder, member.key): member for member in run.front()}
+    if not any(path.parent.is_dir() for path in members):
+        return
+    task = load_frozen_task(run.setup.front_task).main
+    for path, member in members.items():
+        try:
+            read_weights(path, member.proposal.genome, task)
+        except RunError as error:
+            yield f"{error} Its results stand, but `nas export --weights` cannot give its weights."

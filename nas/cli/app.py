@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from nas.common.errors import NasError
 
@@ -18,27 +16,8 @@ class StoppedError(NasError):
     exit_status = 130
 
 
-class Commands(TyperGroup):
-    """The group of all commands."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a command line, in which ``--plugin FILE`` may also follow the command."""
-        first: list[str] = []
-        rest: list[str] = []
-        words = iter(args)
-        for word in words:
-            if word == "--":
-                rest += [word, *words]
-            elif word == "--plugin" and (value := [*islice(words, 1)]):
-                first += [word, *value]
-            else:
-                (first if word.startswith("--plugin=") else rest).append(word)
-        return super().parse_args(ctx, first + rest)
-
-
 app = typer.Typer(
     name="nas",
-    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

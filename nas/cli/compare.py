@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from nas.cli import options
 from nas.cli.app import app
-from nas.cli.console import note_training, print_result, write_picture
+from nas.cli.console import note_training, print_result
 
 
 @app.command()
@@ -41,7 +40,6 @@ def evaluate(
         bool,
         typer.Option("--test", help="Evaluate on the test set, not on held-out training data."),
     ] = False,
-    plot: Annotated[Path | None, options.picture("the differences")] = None,
     as_json: options.AsJson = False,
     **execution: Any,
 ) -> None:
@@ -51,15 +49,13 @@ def evaluate(
     comparisons.
     """
     from nas.api import comparing
-    from nas.report.charts import comparison_chart
     from nas.report.comparison_table import comparison_table
 
     result = comparing.evaluate(
-        **options.arguments(context, "data", "plot", "as_json"),
+        **options.arguments(context, "data", "as_json"),
         data=options.data_of(data or (), tasks or ()),
         on_training=note_training,
     )
-    write_picture(plot, "the differences", lambda: comparison_chart(result))
     print_result(result, comparison_table, as_json)
 
 

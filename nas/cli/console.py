@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -38,15 +37,6 @@ def print_result(result: Any, print_table: Callable[[Console, Any], None], as_js
         print_table(output(), result)
     if not getattr(result, "is_ok", True):
         raise typer.Exit(1)
-
-
-def write_picture(path: Path | None, subject: str, chart: Callable[[], Any]) -> None:
-    """Write a chart as the file of the option ``--plot``, if the option is given."""
-    if path is not None:
-        from nas.report.charts import write_chart
-
-        write_chart(chart(), path)
-        note(f"{path}: {subject} as a picture.")
 
 
 def note_training(*done: Any) -> None:

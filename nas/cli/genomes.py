@@ -9,8 +9,8 @@ import typer
 
 from nas.cli import options
 from nas.cli.app import app
-from nas.cli.console import note, output, print_json, print_result, tell, write_picture
-from nas.common.errors import GenomeError, NasError
+from nas.cli.console import note, output, print_json, print_result, tell
+from nas.common.errors import GenomeError
 
 
 @app.command()
@@ -31,7 +31,8 @@ def show(
     of a run's genome also results and lineage.
     """
     from nas.api import genomes
-    from nas.report.graph import write_graph
+    from nas.report.charts import write_svg
+    from nas.report.graph import graph_svg
     from nas.report.show import show as show_genome
 
     result = genomes.show(source, dim=dim, heads=heads, tokens=tokens)
@@ -42,7 +43,7 @@ def show(
     else:
         print_result(result, show_genome, as_json)
     if plot is not None:
-        write_graph(result.plan.genome, plot)
+        write_svg(graph_svg(result.plan.genome), plot)
         note(f"{plot}: the graph as a picture.")
 
 
@@ -108,7 +109,6 @@ def cost(
             parser=options.lengths,
         ),
     ] = None,
-    plot: Annotated[Path | None, options.picture("cost against length")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Count multiply-adds, parameters and KV-cache bytes.
@@ -116,14 +116,10 @@ def cost(
     Of one attention block at batch 1.
     """
     from nas.api import genomes
-    from nas.report.charts import cost_chart
     from nas.report.costs import show_costs
 
-    if plot is not None and len(tokens or ()) < 2:
-        raise NasError("--plot: expected several lengths, such as --tokens 64,256,1024.")
-    table = genomes.cost(**options.arguments(context, "plot", "as_json"))
-    print_result(table, show_costs, as_json)
-    write_picture(plot, "cost against length", lambda: cost_chart(table))
+    given = options.arguments(context, "as_json")
+    print_result(genomes.cost(**given), show_costs, as_json)
 
 
 @app.command()

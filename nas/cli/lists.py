@@ -77,8 +77,7 @@ def doctor(
     """Look at this machine, and for faults of a run.
 
     Looks at versions, devices, data, disk and plug-ins, without a network and without changes. Exit
-    status 1 if something is broken; the output then says what helps. `nas resume RUN` restores
-    derived files of a run.
+    status 1 if something is broken; the output then says what helps.
     """
     from nas.api.doctor import examine
     from nas.report.table import say

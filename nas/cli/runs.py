@@ -10,7 +10,7 @@ import typer
 
 from nas.cli import options
 from nas.cli.app import app
-from nas.cli.console import complain, note, output, print_json, write_picture
+from nas.cli.console import complain, note, output, print_json
 from nas.common.errors import NasError
 
 RUNS_SHOWN: Final = typer.Argument(help="Names or paths of runs; default: latest.")
@@ -55,6 +55,7 @@ def front(
 
     Exit status 1 if the front is empty; with --all, if no training has ended well.
     """
+    from nas.report.charts import write_chart
     from nas.report.front import front as read_front
     from nas.report.front import no_front, show_front
     from nas.store.files import write_file
@@ -79,7 +80,9 @@ def front(
     if csv is not None and not is_printed:
         write_file(csv, result.to_csv(every=every).encode())
         note(f"{csv}: {'every mechanism' if every else 'the front'} as CSV.")
-    write_picture(plot, "the front", result.plot)
+    if plot is not None:
+        write_chart(result.plot(), plot)
+        note(f"{plot}: the front as a picture.")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Charts of fronts, costs and comparisons: one Vega-Lite specification for files and notebooks.
+"""What charts have in common: scales, colours, fonts and files.
 
 Each chart is an ``altair.Chart``, which notebooks display and ``write_chart`` writes as PNG, SVG or
 PDF. Marks differ in shape and lightness, so that charts are readable in greyscale.
@@ -12,17 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.common.differences import LEVEL
 from nas.common.errors import RunError
-from nas.report.result import data_frame
-from nas.report.units import FRACTION, points_between
 from nas.store.files import write_file
 
 if TYPE_CHECKING:
     import altair
-
-    from nas.report.comparison import Comparison
-    from nas.report.costs import CostTable
 
 FORMATS: Final = (".png", ".svg", ".pdf")
 SCALE: Final = 2.0  # pixels of a PNG file for each pixel of the chart
@@ -31,7 +25,6 @@ LOGARITHMIC_FROM: Final = 20.0  # largest over smallest cost
 PAPER, INK, DIM, GRID = "#ffffff", "#1b1f24", "#5b6470", "#e6e8ec"
 GREY, BLUE, ORANGE, GREEN = "#b8bcc4", "#1f4e9c", "#c9580a", "#18794e"
 COLOURS: Final = (BLUE, "#8a3ea8", "#0e7c86", "#8a6d00", "#a3325c", "#4a5568")  # of several runs
-VERDICTS: Final = {"better": BLUE, "worse": ORANGE, "undecided": GREY}
 
 
 def check_picture(path: Path) -> None:
@@ -116,110 +109,6 @@ class ChartScale:
         is_large = max(abs(self.low), abs(self.high)) >= 10_000
         form = "~s" if is_large else "~f"
         return alt.Axis(title=title, format=form, tickCount=self.length // 60, **options)
-
-
-def cost_chart(table: CostTable) -> altair.LayerChart:
-    """Return the chart of each mechanism's multiply-adds against the sequence length."""
-    import altair as alt
-
-    rows = [
-        {"mechanism": row.name, "tokens": row.tokens, "macs": row.cost["macs"]}
-        for row in table.rows
-    ]
-    last = {row.name: float(row.cost["macs"]) for row in table.rows}  # of the longest sequence
-    order = sorted(last, key=lambda name: -last[name])
-    y = ChartScale.of([row.cost["macs"] for row in table.rows], HEIGHT, may_be_log=True)
-    powers = [10.0**n for n in range(20) if y.low <= 10**n <= y.high]
-    colours, strokes = alt.Scale(scheme="tableau10"), alt.Legend(symbolType="stroke")
-    colour = alt.Color("mechanism:N", sort=order, title=None, scale=colours, legend=strokes)
-    lines = alt.Chart(data_frame(rows)).encode(
-        x=alt.X(
-            "tokens:Q",
-            scale=alt.Scale(type="log", base=2, nice=False),
-            axis=alt.Axis(
-                title="sequence length (tokens)",
-                values=sorted({row.tokens for row in table.rows}),
-                format=",d",
-            ),
-        ),
-        y=alt.Y(
-            "macs:Q",
-            scale=y.scale(),
-            axis=alt.Axis(
-                title="multiply-adds of one attention block",
-                format="~s",
-                values=powers if y.is_log else alt.Undefined,
-            ),
-        ),
-        color=colour,
-        strokeDash=alt.StrokeDash("mechanism:N", sort=order, legend=None),
-        tooltip=["mechanism:N", "tokens:Q", alt.Tooltip("macs:Q", format=",d")],
-    )
-    chart = alt.layer(lines.mark_line(strokeWidth=1.6, point=alt.OverlayMarkDef(size=18)))
-    caption = f"dim {table.dim} · {table.heads} heads · batch 1"
-    return styled(
-        chart.properties(width=WIDTH, height=HEIGHT), "Cost against sequence length", caption
-    )
-
-
-def comparison_chart(result: Comparison) -> altair.HConcatChart:
-    """Return the chart of the differences between mechanisms and the reference, part by part.
-
-    Points to the right of zero are better than the reference, also for metrics that are minimised.
-    The colour shows whether the difference is significant.
-    """
-    import altair as alt
-
-    names = [row.mechanism for row in result.rows if row.mechanism != result.against]
-    panels: list[Any] = []
-    for part, metric in result.metrics.items():
-        is_less = metric.direction == "min"
-        scale = (100.0 if metric.unit == FRACTION else 1.0) * (-1 if is_less else 1)
-        rows = []
-        for name in names:
-            cell = result.cells.get((part, name))
-            lead = cell.difference if cell else None
-            if lead is not None and lead.low is not None and lead.high is not None:
-                ends = sorted((scale * lead.low, scale * lead.high))
-                shown = points_between(lead.mean, lead.low, lead.high, metric.unit)
-                rows.append(
-                    {
-                        "mechanism": name,
-                        "lead": scale * lead.mean,
-                        "low": ends[0],
-                        "high": ends[1],
-                        "verdict": lead.verdict,
-                        "difference": shown,
-                    }
-                )
-        unit = f"points of {metric.name}" if metric.unit == FRACTION else metric.name
-        title = f"{'lower ' if is_less else ''}{unit}".replace("_", " ")
-        # The scale has every mechanism: one with a failed training has an empty line.
-        y = alt.Y(
-            "mechanism:N",
-            scale=alt.Scale(domain=names),
-            title=None,
-            axis=alt.Axis() if not panels else None,
-        )
-        colours = alt.Scale(domain=[*VERDICTS], range=[*VERDICTS.values()])
-        colour = alt.Color("verdict:N", scale=colours, title=None)
-        base = alt.Chart(data_frame(rows)).encode(
-            y=y, tooltip=["mechanism:N", "difference:N", "verdict:N"]
-        )
-        panels.append(
-            alt.layer(
-                alt.Chart(data_frame([{"zero": 0}])).mark_rule(color=DIM).encode(x="zero:Q"),
-                base.mark_rule(strokeWidth=1.6).encode(
-                    x=alt.X("low:Q", title=title), x2="high:Q", color=colour
-                ),
-                base.mark_point(filled=True, size=60, opacity=1).encode(x="lead:Q", color=colour),
-            ).properties(title=part, width=max(180, WIDTH // len(result.metrics)))
-        )
-    caption = (
-        f"mean difference over {result.seeds} pairs of trainings that share a seed, with its "
-        f"95 % interval · grey: p is {LEVEL} or more after Holm's correction"
-    )
-    return styled(alt.hconcat(*panels), f"Compared with {result.against}", caption)
 
 
 def styled(chart: Any, title: str, caption: str) -> Any:

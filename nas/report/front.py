@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from nas.report.result import Result, data_frame
 from nas.report.run_view import RunView, task_and_data
 from nas.report.table import Table, line_width, named_values, say, say_table, words
 from nas.report.units import FRACTION, amount, duration, header, limit_text, percent
-from nas.searching.front_file import front_answer
 from nas.store import RUNS, Candidate, RunSetup, find_run, open_run
 
 if TYPE_CHECKING:
@@ -60,34 +59,47 @@ class Front(Result):
         return data_frame(rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object that ``nas front --json`` prints.
-
-        It contains the content of the run's file front.json, the table's columns of each mechanism,
-        and the run's status and durations.
-        """
-        view, members = self.view, self.view.members
-        answer = front_answer(
-            view.name, view.setup, members, view.counts, view.hypervolume, len(view.generations)
-        )
-        rows = Table(front_columns(view), members).records()
-        return answer | {
-            "members": [
-                {
-                    **entry,
-                    **row,
-                    "p_dominates": view.dominated_by(member),
-                    "confirmed": {
-                        part: cells[member.key].to_dict()
-                        for part, cells in view.fresh.items()
-                        if member.key in cells
-                    },
-                }
-                for entry, row, member in zip(answer["members"], rows, members, strict=True)
+        """Return the JSON object that ``nas front --json`` prints."""
+        view, setup = self.view, self.view.setup
+        rows = Table(front_columns(view), view.members).records()
+        return {
+            "run": view.name,
+            "task": setup.front_task.name,
+            "seed": setup.config.seed,
+            "objectives": [
+                {"name": o.name, "direction": o.direction, "unit": o.unit} for o in setup.objectives
             ],
+            "reference_point": [o.corner for o in setup.objectives],
+            "hypervolume": view.hypervolume,
+            "counts": asdict(view.counts),
+            "members": [
+                self._member(member) | row for member, row in zip(view.members, rows, strict=True)
+            ],
+            "space": setup.space.name,
+            "algorithm": setup.config.algorithm,
+            "ideal_point": [o.ideal for o in setup.objectives],
+            "generations": len(view.generations),
             "status": view.status,
             "wall_seconds": view.wall_seconds,
             "core_seconds": view.core_seconds,
             "hardware": list(view.hardware),
+        }
+
+    def _member(self, member: Candidate) -> dict[str, Any]:
+        """Return what the JSON object has of a mechanism beside the columns of the table."""
+        names = [objective.name for objective in self.view.setup.objectives]
+        return {
+            "objectives": {name: member.objectives[name] for name in names},
+            "genome": member.proposal.genome.to_dict(),
+            "standard_errors": {n: member.errors.get(n, 0.0) for n in names if member.errors},
+            "scores": {n: member.scores[n] for n in names if n in member.scores},
+            "repeats": len(member.scored),
+            "p_dominates": self.view.dominated_by(member),
+            "confirmed": {
+                part: cells[member.key].to_dict()
+                for part, cells in self.view.fresh.items()
+                if member.key in cells
+            },
         }
 
     def to_csv(self, *, every: bool = False) -> str:

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count, groupby, pairwise
-from pathlib import Path
 from statistics import fmean
 from typing import Final
 
@@ -32,7 +31,6 @@ from nas.common.text import printable
 from nas.genome import STREAMS, Genome, Node, ParamValue, Projections, Ref
 from nas.genome.primitives import get
 from nas.genome.types import infer
-from nas.report.charts import check_picture, write_svg
 from nas.report.table import Column, Table
 
 GAP, LAYER, HEIGHT, LETTER, MARGIN = 22.0, 66.0, 38.0, 7.1, 8.0  # in pixels
@@ -186,16 +184,6 @@ class Box:
     def width(self) -> float:
         """The width in pixels."""
         return max(len(self.words), 0.86 * len(self.more)) * LETTER + 26 if self.words else 6.0
-
-
-def write_graph(genome: Genome, path: Path) -> None:
-    """Draw a genome's graph into a file, in the format of the file's ending.
-
-    Raises:
-        RunError: the name of the file does not end in .svg, .png or .pdf, or it cannot be written.
-    """
-    check_picture(path)
-    write_svg(graph_svg(genome), path)
 
 
 def graph_svg(genome: Genome, about: str = "Graph of the mechanism") -> Markup:

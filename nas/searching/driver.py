@@ -19,7 +19,6 @@ from nas.costs import need_calibration
 from nas.evaluation.study import cost_context
 from nas.evaluation.trial import Evaluator, is_retried
 from nas.searching.algorithm import ALGORITHMS
-from nas.searching.front_file import write_front
 from nas.searching.listener import EndStatus, Listener, SearchResult, Started
 from nas.searching.loop import Loop
 from nas.searching.proposing import MAX_ATTEMPTS
@@ -134,8 +133,7 @@ def resume_search(
 ) -> SearchResult:
     """Resume a run, and repeat trainings that failed because their worker process was lost.
 
-    If the run is complete, nothing is trained, but files that a killed process left incomplete are
-    brought up to date.
+    If the run is complete, nothing is trained.
 
     Args:
         generations: new total number of generations, if it is greater than the run's.
@@ -155,8 +153,8 @@ def resume_search(
         wanted = max(setup.config.generations, generations or 0)
         complete = _result_if_complete(run, wanted, retry_failed)
     if complete is not None:
-        with open_writer(folder, None) as writer:  # moves the log of a killed process, too
-            write_front(writer.run)
+        with open_writer(folder, None):  # moves the log of a killed process
+            pass
         return complete
     if generations is not None and generations < wanted:
         warnings.warn(
@@ -244,7 +242,6 @@ def _work(
             )
         result = _result(run, "exhausted" if is_exhausted else "finished", message)
         writer.finish(message if is_exhausted else "")
-    write_front(run)
     writer.close()
     listener.on_end(result)
     return result

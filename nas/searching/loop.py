@@ -9,8 +9,6 @@ order in which trainings finish.
 
 from __future__ import annotations
 
-import math
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,7 +30,6 @@ from nas.evaluation.trial import (
     training_seed,
 )
 from nas.searching.algorithm import TrialResult
-from nas.searching.front_file import write_front
 from nas.searching.listener import Evaluated, GenerationDone, Listener
 from nas.searching.proposing import Proposer
 from nas.store import Counts, Proposal, RunWriter
@@ -40,7 +37,6 @@ from nas.store.files import write_file
 from nas.store.weights import remove_weights, weights_path
 
 AT_ONCE: Final = 8  # proposals that are drawn before finished trainings are looked at
-FRONT_SECONDS: Final = 10.0  # between two writes of front.json; reading the front takes time
 LIKELY: Final = 0.01  # probability of being in the front from which on weights are kept
 
 _Place: TypeAlias = "tuple[str, int, Purpose]"  # key, repeat and purpose of a training
@@ -83,7 +79,6 @@ class Loop:
         self._results: list[TrialResult] = []  # up to the first proposal without a result
         self._running: dict[_Place, int] = {}  # numbers of proposals
         self._num_generations, self._counts = 0, Counts()
-        self._front_written = -math.inf  # monotonic time in seconds
         self._is_exhausted = False
         evaluator.on_incident = self._on_incident
 
@@ -107,7 +102,6 @@ class Loop:
         unlikely = {e.key for e in self._run.estimates() if not e.is_member and e.p < LIKELY}
         keys = {str(work.proposal.key) for work in self._work}
         remove_weights(self._run.folder, keys & unlikely)
-        write_front(self._run)
         return self._is_exhausted
 
     def _read(self) -> None:
@@ -259,9 +253,6 @@ class Loop:
         num_kept = len(self._run.generations()) if is_replayed else 0
         for number in range(max(self._num_generations, num_kept), done):
             self._record_generation(number)
-        if not is_replayed and time.monotonic() - self._front_written > FRONT_SECONDS:
-            write_front(self._run)
-            self._front_written = time.monotonic()
         for generation in self._run.generations(first=self._num_generations)[
             : done - self._num_generations
         ]:

@@ -89,13 +89,11 @@ def test_cost_at_several_lengths(nas: Any) -> None:
     assert named == [("mha", 64), ("mha", 128), ("sqa", 64), ("sqa", 128)]
     alone = json.loads(nas("cost", "sqa", "--tokens", "128", "--json").out)
     assert alone == {"dim": 64, "heads": 4, "rows": rows[3:]}
-    status, out, err = nas("cost", "mha", "sqa", "--tokens", "64,16384", "--plot", "new/cost.svg")
+    status, out, _ = nas("cost", "mha", "sqa", "--tokens", "64,16384")
     lines = [line.split() for line in out.splitlines()]
     assert status == 0
     assert ["mha", "64", "1.57", "M"] in [line[:4] for line in lines]
     assert ["mha", "16,384", "34.6", "G"] in [line[:4] for line in lines]
-    assert "new/cost.svg" in err
-    assert Path("new/cost.svg").stat().st_size > 0
 
 
 def test_exported_file_tests_itself_and_is_a_source(nas: Any) -> None:

@@ -52,7 +52,7 @@ def nas(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("backend", ["--backend local", "--workers 1"])
 def test_a_file_serves_all_commands_and_the_workers(folder: Path, backend: str) -> None:
     words = ("--space", "space.yaml", "--gens", "1", "--pop", "6", "--run", "a", *backend.split())
-    found = nas(folder, "search", "--plugin", "my_scores.py", *words)
+    found = nas(folder, "--plugin", "my_scores.py", "search", *words)
     assert found.returncode == 0, found.stderr
     assert "6 evaluated (0 failed)" in found.stderr + found.stdout
     assert "nas --plugin my_scores.py show a/best" in found.stdout

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from nas.api.doctor import check_run
 from nas.report.run_view import session_seconds
-from nas.searching.front_file import check_run
 from nas.store import open_run
 from tests.recorded_run import MakeRun
 

@@ -32,7 +32,7 @@ KEYS = {
     "counts": dict,
     "members": list,
 }
-COUNTS = {"proposed", "evaluated", "repeated", "replayed", "rejected", "failed"}
+COUNTS = {"proposed", "evaluated", "repeated", "replayed", "rejected", "failed", "stopped"}
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.genome import ModelSizes
 from nas.searching.algorithm import SearchContext, TrialResult
 from nas.searching.filtering import CandidateFilter
-from nas.searching.front_file import run_answer
 from nas.searching.listener import Listener
 from nas.searching.loop import Loop
 from nas.searching.proposing import Proposer
@@ -208,7 +207,6 @@ class Kit:
     def recorded(self, name: str = "run") -> dict[str, Any]:
         """Everything in a run that must not depend on workers and interruptions."""
         with open_run(self.root / name) as run:
-            answer = run_answer(run)
             steps = [
                 (g.number, g.hypervolume, g.best, g.counts, g.front) for g in run.generations()
             ]
@@ -221,7 +219,7 @@ class Kit:
                     for e in [t.evaluation]
                 },
                 "generations": steps,
-                "front": {name: answer[name] for name in answer if name != "run"},
+                "front": [(m.digest, m.objectives, m.errors, m.scores, m.p) for m in run.front()],
                 "weights": {path.name: path.read_bytes() for path in weights},
             }
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from nas.searching.front_file import check_run, write_front
+from nas.api.doctor import check_run
 from nas.store import open_run
 from nas.store.frozen import load_frozen_task
 from nas.store.weights import weights_path
@@ -23,7 +23,6 @@ def folder(recorded_run: Path, tmp_path: Path) -> Path:
     """A copy of an undamaged run, with the weights of its front."""
     own = shutil.copytree(recorded_run, tmp_path / "runs" / "example")
     with open_run(own) as run:
-        write_front(run)
         (own / "weights").mkdir()
         task = load_frozen_task(run.setup.front_task, data="digits").main
         data = task.load()
