@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
 import pytest
 import torch
 
+from benchmarks.duplicates import renumbered
 from nas.compiler import resolve
 from nas.genome import Genome, ModelSizes, Visibility
 from nas.genome.canonical import canonicalise, digest
@@ -168,7 +170,8 @@ def test_a_window_that_covers_the_sequence_is_removed(
 @pytest.mark.parametrize("count", [8, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("space_name", SPACES)
 def test_normal_forms_are_final_legal_and_the_same_function(space_name: str, count: int) -> None:
-    space = load_space(space_name)
+    """Whatever the order of the nodes."""
+    space, rng = load_space(space_name), np.random.default_rng(6)
     policy = load_policy(space.policy)
     torch.manual_seed(2)
     for sample in samples(space_name, count):
@@ -178,3 +181,4 @@ def test_normal_forms_are_final_legal_and_the_same_function(space_name: str, cou
             assert not validate(form, policy), sample
             assert are_twins(sample, form, *SIZES[:2], SIZES.tokens), sample
         assert space.excludes(canonicalise(sample)) is None, sample
+        assert digest(renumbered(sample, rng)) == digest(sample)

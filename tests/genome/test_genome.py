@@ -19,12 +19,6 @@ CHAMPION = {
 }
 
 
-def test_published_form_round_trips_unchanged() -> None:
-    genome = Genome.from_dict(CHAMPION)
-    assert genome.to_dict() == CHAMPION
-    assert Genome.from_dict(json.loads(genome.to_json())) == genome
-
-
 def test_fields_beyond_the_published_form_round_trip() -> None:
     data = {
         "graph_def": [
@@ -40,7 +34,9 @@ def test_fields_beyond_the_published_form_round_trip() -> None:
     genome = Genome.from_dict(data)
     assert genome.to_dict() == data
     assert genome.visibility == Visibility(16, 2)
-    assert hash(genome) == hash(Genome.from_dict(data))
+    again = Genome.from_dict(json.loads(genome.to_json()))
+    assert again == genome
+    assert hash(again) == hash(genome)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +50,6 @@ def test_fields_beyond_the_published_form_round_trip() -> None:
         ({"graf": []}, ["'graf'", "did you mean 'graph_def'"]),
         ({"proj_config": {"q_heads": "1/3"}}, ["proj_config.q_heads: found str '1/3'", "'1/4'"]),
         ({"visibility": {"window": 0}}, ["visibility.window: found int 0", "1"]),
-        ({"visibility": {"window": "8"}}, ["visibility.window: found str '8'"]),
-        ({"visibility": {"global_tokens": None}}, ["visibility.global_tokens: found nothing"]),
         ({"visibility": 8}, ["visibility: found int 8"]),
     ],
 )

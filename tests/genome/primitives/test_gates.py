@@ -102,6 +102,12 @@ def test_decay_adds_the_logarithms_of_the_gates_between() -> None:
             torch.testing.assert_close(found[:, :, i, j], scores[:, :, i, j] + between)
 
 
+def test_token_gates_are_sigmoids_of_the_tokens() -> None:
+    _, tokens, *_ = drawn(6, 1)
+    gates = torch.exp(get("token_gate").module()(tokens))
+    torch.testing.assert_close(gates, torch.sigmoid(tokens).cumprod(dim=2))
+
+
 def test_heads_start_to_forget_at_different_rates() -> None:
     start = {
         form: get("forget_gate").module(dim=8, heads=4, form=form)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nas.genome.primitives import get
 from nas.genome.primitives.products import ConvolutionalScore, Cosine, Distance, ScaledDotProduct
 from nas.genome.primitives.score_changes import Alibi, KeyBias, Temperature, alibi_slopes
 from tests.tensors import draw
@@ -45,6 +46,13 @@ def test_distance_is_half_the_squared_distance_over_the_scale() -> None:
     for i, j in itertools.product(range(5), range(6)):
         apart = (QUERY[:, :, i] - KEY[:, :, j]).square().sum(-1)
         torch.testing.assert_close(scores[:, :, i, j], -apart / (2 * 4.0))
+
+
+def test_quadratic_products_expand_the_exponential() -> None:
+    product = get("quadratic_product").module
+    s = QUERY @ KEY.mT / 4
+    torch.testing.assert_close(product(rank=16)(QUERY, KEY), 1 + s + s**2 / 2)
+    torch.testing.assert_close(product(rank=16, form="square")(QUERY, KEY), s**2)
 
 
 def test_temperature_scales_each_head_and_keeps_the_excluded_out() -> None:
