@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,26 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def restored_registries() -> Iterator[None]:
+    """Registries, and the modules of plug-ins, are after a test as they were before it."""
+    from nas.costs import COSTS
+    from nas.exporting import EXPORTS
+    from nas.genome.mechanisms import MECHANISMS
+    from nas.genome.primitives.base import REGISTRY
+    from nas.searching.algorithm import ALGORITHMS
+    from nas.tasks import TASKS
+
+    registries = (REGISTRY, MECHANISMS, COSTS, EXPORTS, ALGORITHMS, TASKS)
+    before, modules = [dict(registry) for registry in registries], {*sys.modules}
+    yield
+    for registry, members in zip(registries, before, strict=True):
+        registry._members = members  # type: ignore[assignment]
+    for name in {*sys.modules} - modules:
+        if name.startswith(("tests.", "my_plugin")):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import copy
 import gc
 import inspect
 import linecache
-import pickle
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -117,15 +115,6 @@ def test_an_ill_typed_genome_raises_an_error_with_the_node() -> None:
         build_attention(
             build(("scaled_dot_product", "qk"), ("softmax", "q"), ("weighted_sum", [1, "v"])), 16, 2
         )
-
-
-@pytest.mark.parametrize("reference", [False, True])
-def test_pickled_and_copied_blocks_give_equal_outputs(reference: bool) -> None:
-    block = build_attention(MECHANISMS["qana"].genome, 32, 8, reference=reference)
-    x = torch.randn(2, 5, 32)
-    for twin in (pickle.loads(pickle.dumps(block)), copy.deepcopy(block)):
-        assert torch.equal(twin(x), block(x))
-        assert twin.genome == block.genome
 
 
 @pytest.mark.parametrize("name", ["mha", "qana", "linear", "kda", "retnet"])

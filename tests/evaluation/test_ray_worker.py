@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +13,6 @@ import torch
 from nas.common.errors import DeviceError
 from nas.evaluation import ray_worker
 from nas.evaluation.trial import Evaluation
-from nas.genome.primitives.base import REGISTRY
 from tests.evaluation.conftest import make_evaluation
 
 PLUGIN = '''
@@ -47,17 +44,6 @@ class Scaled(nn.Module):
 '''
 
 
-@pytest.fixture
-def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The directory of an importable plug-in, which is unregistered afterwards."""
-    write_plugin(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    REGISTRY._members.pop("scaled", None)
-    for name in [name for name in sys.modules if name.startswith("my_plugin")]:
-        del sys.modules[name]
-
-
 def write_plugin(folder: Path) -> None:
     """Write a plug-in of one module that imports another."""
     (folder / "my_plugin_parts").mkdir()
@@ -68,10 +54,13 @@ def write_plugin(folder: Path) -> None:
     (folder / "my_plugin_parts" / "scaled.py").write_text(PLUGIN)
 
 
+@pytest.mark.usefixtures("restored_registries")
 def test_members_that_the_running_script_defines_are_refused(
-    plugin: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers could not import them."""
+    write_plugin(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     scaled = import_module("my_plugin_parts.scaled").Scaled
     monkeypatch.setattr(scaled, "__module__", "__main__")
     with pytest.raises(DeviceError, match="define it in a module, or train in this process"):

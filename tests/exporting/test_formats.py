@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -21,8 +20,6 @@ from nas.exporting import EXPORTS, TOLERANCE, ExportRequest, export_file
 from nas.exporting.formats import add_noise
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
-from nas.genome.primitives import names
-from nas.genome.primitives.base import REGISTRY
 from tests.genomes import build
 from tests.recorded_run import CONFIRMED
 
@@ -36,13 +33,6 @@ def request(genome: Genome, **options: Any) -> ExportRequest:
     block = initial.block()
     add_noise(block)
     return replace(initial, weights=block.state_dict())
-
-
-@pytest.fixture
-def _restored_formats() -> Iterator[None]:
-    before = dict(EXPORTS)
-    yield
-    EXPORTS._members = before
 
 
 @pytest.mark.parametrize(
@@ -73,7 +63,7 @@ def test_graph_equals_the_compiled_block_at_sizes_that_tracing_did_not_use(
         assert compare(other, tmp_path / f"new/x.{suffix}") > 0.01
 
 
-@pytest.mark.usefixtures("_restored_formats")
+@pytest.mark.usefixtures("restored_registries")
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -138,18 +128,9 @@ def test_file_states_how_each_number_was_obtained(tmp_path: Path) -> None:
         assert re.search(fact, text)
 
 
-@pytest.fixture
-def _unexportable() -> Iterator[None]:
-    names()  # all of ours are there before more are
-    before = dict(REGISTRY._members)
-    import_module("tests.exporting.unexportable")
-    yield
-    sys.modules.pop("tests.exporting.unexportable")
-    REGISTRY._members = before
-
-
-@pytest.mark.usefixtures("_unexportable")
+@pytest.mark.usefixtures("restored_registries")
 def test_a_mechanism_that_cannot_be_traced_is_refused(tmp_path: Path) -> None:
+    import_module("tests.exporting.unexportable")
     found = build(
         ("scaled_dot_product", ["q", "k"]),
         ("softmax", [0]),

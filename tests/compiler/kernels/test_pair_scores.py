@@ -146,6 +146,3 @@ def test_an_empty_batch_has_gradients(kind: str) -> None:
     assert found.shape == (0, HEADS, QUERIES, KEYS)
     gradients = torch.autograd.grad(found.sum(), own)
     assert [g.shape for g in gradients] == [t.shape for t in own]
-
-
-# --- who takes which
