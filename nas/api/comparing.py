@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -15,7 +14,15 @@ from nas.common.objectives import MAX_SEED, check_count
 from nas.common.rates import BY_VALIDATION, CHOOSING_SEEDS
 from nas.costs import default_costs
 from nas.evaluation.execution import Execution, make_evaluator
-from nas.evaluation.study import cost_context, costs_under, resolve_under, study, why_not
+from nas.evaluation.study import (
+    cost_context,
+    costs_under,
+    on_demand,
+    resolve_under,
+    study,
+    study_at_rates,
+    why_not,
+)
 from nas.evaluation.trial import Evaluator, Purpose
 from nas.genome import Genome
 from nas.report.comparison import Comparison, TrainingRow, compare
@@ -80,27 +87,24 @@ def evaluate(
     # All data are loaded before the first training, so that missing data are reported at once.
     examples = {n: task.load_test() if test else task.load() for n, task in loaded.items()}
     absent = untrainable(named, loaded, options.time_limit)
-    repeats = seeds + CHOOSING_SEEDS if rates else seeds
-    variants = [
-        (name, rate, variant)
-        for name, task in loaded.items()
-        for rate, variant in (task.at_rates() if rates else {None: task}).items()
-    ]
     present = {
         name: [each for each in named.items() if name not in absent.get(each[0], {})]
         for name in loaded
     }
-    total = repeats * sum(len(present[name]) for name, _, _ in variants)
+    repeats = range(seeds + CHOOSING_SEEDS if rates else seeds)
+    total = len(repeats) * sum(
+        len(present[name]) * (len(task.at_rates()) if rates else 1) for name, task in loaded.items()
+    )
     folders = [source.run for source in compared if source.run is not None]
     trained: list[TrainingRow] = []
     with RunRecord(folders, record) as recorded:
-        for name, rate, task in variants:
-            example = examples[name]
-            with closing(make_evaluator(options, task, example)) as evaluator:
+        for name, task in loaded.items():
+            place = task, examples[name]
+            with on_demand(partial(make_evaluator, options, *place)) as evaluator:
                 for _, row in train(
-                    present[name], task, example, evaluator, recorded, range(repeats), seed
+                    present[name], *place, evaluator, recorded, repeats, seed, is_tuned=rates
                 ):
-                    trained.append(replace(row, learning_rate=rate))
+                    trained.append(row)
                     if on_training is not None:
                         on_training(trained[-1], len(trained), total)
     order = [*named]
@@ -152,22 +156,26 @@ def train(
     named: Sequence[tuple[str, Mechanism]],
     task: Task,
     data: Data,
-    evaluator: Evaluator,
+    evaluator: Callable[[], Evaluator],
     record: RunRecord,
     repeats: range,
     seed: int,
     purpose: Purpose = "evaluate",
     calibration: Mapping[str, Any] = {},
+    *,
+    is_tuned: bool = False,
 ) -> Iterator[tuple[str, TrainingRow]]:
     """Train named mechanisms as ``study`` does; yield each recorded training after its key.
 
-    Its costs are the default costs; with a ``calibration``, ``time_ms`` is among them.
+    Its costs are the default costs; with a ``calibration``, ``time_ms`` is among them. If
+    ``is_tuned``, trainings are at the task's learning rates, as those of ``study_at_rates``.
     """
     metric, context = task.metrics(data)[0], cost_context(task, calibration)
     shown = default_costs(is_calibrated=True) if calibration else None
     forms = [resolve_under(task, mechanism) for _, mechanism in named]
     costs = {form.key: costs_under(form, context, shown) for form in forms}
-    trainings = study(
+    train_all = partial(study_at_rates, metric=metric) if is_tuned else study
+    trainings = train_all(
         named,
         task,
         data,
@@ -189,5 +197,6 @@ def train(
             costs[training.key],
             metric,
             training.key in measured,
+            training.learning_rate,
         )
         yield training.key, row

@@ -88,7 +88,7 @@ def explain(
             [(names[key], genome) for key, genome in plan.mechanisms.items()],
             model_task,
             loaded,
-            evaluator,
+            lambda: evaluator,
             recorded,
             range(seeds),
             seed,

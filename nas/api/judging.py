@@ -113,7 +113,9 @@ def judge(
         step = max(1, evaluator.workers // 2)
         for first in range(0, pairs, step):
             repeats = range(first, min(pairs, first + step))
-            for _, row in train(named, loaded, examples, evaluator, recorded, repeats, seed):
+            for _, row in train(
+                named, loaded, examples, lambda: evaluator, recorded, repeats, seed
+            ):
                 rows.append(row)
                 if row.evaluation.reason == "leak":
                     raise ConfigError(f"{row.mechanism}: {row.evaluation.error}")

@@ -216,13 +216,12 @@ def confirm(
             rates=rates,
             time_limit=options.time_limit,
         )
-        total = sum(map(len, plan.todo))
         trained = confirm_run(writer, plan, partial(make_evaluator, options))
         with closing(trained):  # stops the workers if ``on_training`` raises
             for done, (stage, mechanism, training) in enumerate(trained, 1):
                 if on_training is not None:
-                    result = training.repeat, training.evaluation
-                    on_training(training_row(plan, stage, mechanism, *result), done, total)
+                    row = training_row(plan, stage, mechanism, training)
+                    on_training(row, done, plan.total)
         return make_confirmation(writer.run, plan)
 
 

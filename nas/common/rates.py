@@ -1,28 +1,34 @@
 """Statistics of trainings at several learning rates: choose a rate, and compare at the best rates.
 
-Every mechanism is trained at each of the task's rates with the same seeds. The first
-``CHOOSING_SEEDS`` seeds choose the rate of the best mean, without rates at which a training failed.
-All reported values come from the other seeds, so the mean at the chosen rate is unbiased.
+Every mechanism is trained at each of the task's rates with the first ``CHOOSING_SEEDS`` seeds.
+These choose the rate of the best mean, and close rates that are clearly worse or at which a
+training failed (`open_rates`). All reported values come from further seeds at the open rates, so
+the mean at the chosen rate is unbiased.
 
 Few seeds may choose the wrong rate, so a t test between the chosen rates has too many false claims.
 The claim "better" therefore requires that the mechanism, at its chosen rate, is better than the
-reference at each rate, so also at the reference's best. The largest of the one-sided p-values is
-valid whichever rate was chosen (intersection-union test; Berger 1982, "Multiparameter hypothesis
+reference at each open rate, so also at the reference's best. The largest of the one-sided p-values
+is valid whichever rate was chosen (intersection-union test; Berger 1982, "Multiparameter hypothesis
 testing and acceptance sampling"). The confidence interval consists of the differences that these
 tests do not reject.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Final
+from typing import Final, TypeAlias
+
+import numpy as np
 
 from nas.common.differences import interval, p_above, paired, successful
 from nas.common.objectives import Direction
 
 CHOOSING_SEEDS: Final = 2
+CLOSING: Final = 0.005  # the probability with which each worse rate closes a mechanism's best one
+Scores: TypeAlias = Mapping[str, dict[float, dict[int, float | None]]]  # by name, rate and repeat
 BY_VALIDATION: Final = (
     "rates and test: learning rates are chosen and compared on validation examples; expected one "
     "of the two options."
@@ -42,12 +48,52 @@ class TunedScores:
         return self.by_rate[self.rate]
 
 
+def open_rates(scores: Scores, direction: Direction) -> dict[str, list[float]]:
+    """Return the rates of each mechanism that the choosing seeds leave open.
+
+    A rate is closed if a training failed at it, or if its mean is worse than that of the
+    mechanism's best rate by more than t standard errors of the difference. The variance of a
+    training is pooled over all mechanisms and rates, after the mean of each and the part that a
+    seed shares: s² = Σ r² / f with f = (groups - 1)(seeds - 1) and the residuals r. The bound t is
+    the quantile of Student's distribution with f degrees of freedom at 1 - ``CLOSING``.
+
+    So a mechanism's best rate is closed with a probability of at most ``CLOSING`` for each other
+    rate, which adds at most that much to the level of a test against all open rates. It adds less:
+    the best rate is closed by a rate nearly as good, which stays open.
+    """
+    from scipy.special import stdtrit  # type: ignore[import-untyped]
+
+    sign = 1.0 if direction == "max" else -1.0
+    values = {
+        name: {
+            rate: [sign * own[repeat] for repeat in sorted(own)]
+            for rate, by_repeat in by_rate.items()
+            if len(own := successful(by_repeat)) == CHOOSING_SEEDS
+        }
+        for name, by_rate in scores.items()
+    }
+    groups = np.array([own for by_rate in values.values() for own in by_rate.values()])
+    freedom, reach = (len(groups) - 1) * (CHOOSING_SEEDS - 1), math.inf
+    if freedom > 0:
+        residuals = groups - groups.mean(axis=1, keepdims=True) - groups.mean(axis=0)
+        variance = ((residuals + groups.mean()) ** 2).sum() / freedom
+        reach = stdtrit(freedom, 1 - CLOSING) * math.sqrt(variance * 2 / CHOOSING_SEEDS)
+    means = {
+        name: {r: fmean(own) for r, own in by_rate.items()} for name, by_rate in values.items()
+    }
+    return {
+        name: [rate for rate, mean in by_rate.items() if mean >= max(by_rate.values()) - reach]
+        for name, by_rate in means.items()
+    }
+
+
 def tune(
     scores: Mapping[float, Mapping[int, float | None]], repeats: int, direction: Direction
 ) -> TunedScores | None:
     """Choose a mechanism's learning rate; None if each rate has a failed training (a score None).
 
-    ``scores`` are by rate, then by repeat. Of rates with equal means the lowest is chosen.
+    ``scores`` are by rate, then by repeat. Closed rates lack the repeats after the choosing ones.
+    Of rates with equal means the lowest is chosen.
     """
     trained = {rate: successful(scores[rate]) for rate in sorted(scores)}
     complete = {rate: values for rate, values in trained.items() if len(values) == repeats}

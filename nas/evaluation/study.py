@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 from nas.common.errors import NasError
+from nas.common.objectives import Metric, Objective
+from nas.common.rates import CHOOSING_SEEDS, Scores, open_rates
 from nas.compiler import ResolvedGenome
 from nas.costs import CostContext, costs_of
 from nas.evaluation.trial import (
-    Evaluation,
     Evaluator,
     Purpose,
     Training,
@@ -28,58 +32,107 @@ def study(
     mechanisms: Sequence[tuple[str, Mechanism]],
     task: Task,
     data: Data,
-    evaluator: Evaluator,
+    evaluator: Callable[[], Evaluator],
     *,
     repeats: Iterable[int],
     seed: int = 0,
     purpose: Purpose = "evaluate",
     known: Iterable[Training] = (),
+    keys: Mapping[str, str] = {},
+    rates: Mapping[str, Iterable[float]] | None = None,
 ) -> Iterator[Training]:
     """Train every mechanism with several seeds, and yield trainings as they finish.
 
-    Repeat i of every mechanism has the same training seed, and so the same initial weights and the
-    same order of examples: differences are due to the mechanism.
+    Repeat i of every mechanism, at every learning rate, has the same training seed, and so the same
+    initial weights and the same order of examples: differences are due to mechanism and rate.
 
     Args:
         mechanisms: names with genomes or users' own modules. Equal mechanisms are trained once and
             yielded once per name.
-        purpose: training seeds for "explain" differ from those for all other purposes.
+        evaluator: returns the evaluator; it is not called if all trainings are known.
+        purpose: training seeds for "explain" and "confirm" differ from those for other purposes.
         known: earlier trainings. Those of this purpose and task that did not fail are yielded
-            first, and are not run again.
+            first, and are not run again; of "confirm" also those that failed.
+        keys: ``Training.key`` by name; by default the digest at the task's sizes.
+        rates: those of the task's learning rates at which each mechanism is trained, by name; None
+            for the task's own rate.
 
     Raises:
         GenomeError: a mechanism does not exist at the task's width, heads or number of tokens.
     """
-    place = task_fingerprint(task, data)
+    variants = {None: task} if rates is None else task.at_rates()
+    places = {rate: task_fingerprint(variant, data) for rate, variant in variants.items()}
     recorded = {
-        (training.key, training.evaluation.seed): training.evaluation
+        (training.task, training.key, training.evaluation.seed): training
         for training in known
-        if (training.purpose, training.task) == (purpose, place)
-        and not is_retried(training.evaluation, retry_failed=True)
+        if training.purpose == purpose
+        and not is_retried(training.evaluation, retry_failed=purpose != "confirm")
     }
-    seeds_of = "explain" if purpose == "explain" else "study"
-    resolved: dict[str, ResolvedGenome | UserModule] = {}
-    labels: dict[str, list[tuple[str, str]]] = {}
+    seeds_of = purpose if purpose in ("explain", "confirm") else "study"
+    context, trained, work = cost_context(task), {}, {}
+    labels: dict[tuple[str, float | None], list[tuple[str, str]]] = {}
     for name, mechanism in mechanisms:
         form = resolve_under(task, mechanism)
-        resolved.setdefault(form.key, form)
-        labels.setdefault(form.key, []).append((name, form.digest))
-    seeds = {repeat: training_seed(seed, seeds_of, repeat) for repeat in repeats}
-    trials = trials_of(resolved, task, seeds, purpose)
+        key = keys.get(name, form.key)
+        trained[key] = form if isinstance(form, UserModule) else form.genome
+        work[key] = costs_under(form, context, ["macs"])["macs"]
+        for rate in [None] if rates is None else rates[name]:
+            labels.setdefault((key, rate), []).append((name, form.digest))
 
-    def trainings(trial: Trial, evaluation: Evaluation) -> Iterator[Training]:
-        key, repeat = trial.key, trial.repeat
-        for name, digest in labels[key]:
-            yield Training(purpose, place, task.name, key, name, repeat, evaluation, digest=digest)
+    def named(training: Training, rate: float | None) -> Iterator[Training]:
+        for name, digest in labels[training.key, rate]:
+            yield replace(training, name=name, digest=digest, learning_rate=rate)
 
     new = []
-    for trial in trials:
-        if evaluation := recorded.get((trial.key, trial.seed)):
-            yield from trainings(trial, evaluation)
-        else:
-            new.append(trial)
-    for trial, evaluation in run_trials(evaluator, new):
-        yield from trainings(trial, evaluation)
+    for repeat in repeats:
+        number = training_seed(seed, seeds_of, repeat)
+        for key, rate in labels:
+            if training := recorded.get((places[rate], key, number)):
+                yield from named(training, rate)
+            else:
+                planned = key, trained[key], number, repeat, work[key]
+                new.append(Trial(*planned, purpose=purpose, learning_rate=rate))
+    for trial, evaluation in run_trials(evaluator(), new) if new else ():
+        rate = trial.learning_rate
+        place = purpose, places[rate], task.name, trial.key
+        yield from named(Training(*place, "", trial.repeat, evaluation), rate)
+
+
+def study_at_rates(
+    mechanisms: Sequence[tuple[str, Mechanism]],
+    task: Task,
+    data: Data,
+    evaluator: Callable[[], Evaluator],
+    *,
+    repeats: Sequence[int],
+    metric: Metric | Objective,
+    **options: Any,
+) -> Iterator[Training]:
+    """Train as `study` does at the task's learning rates: first at all, then at the open ones.
+
+    The first ``CHOOSING_SEEDS`` repeats choose each mechanism's rate, and close rates at which the
+    metric is clearly worse (``nas.common.rates``). The other repeats give the values to report.
+    Names are unique.
+
+    Raises:
+        TaskError: the task offers no learning rates.
+    """
+    names, rates = [name for name, _ in mechanisms], task.at_rates()
+    scores: Scores = {name: {rate: {} for rate in rates} for name in names}
+    train = partial(study, mechanisms, task, data, evaluator, **options)
+    choosing, reported = repeats[:CHOOSING_SEEDS], repeats[CHOOSING_SEEDS:]
+    for training in train(repeats=choosing, rates=dict.fromkeys(names, rates)):
+        value = training.evaluation.value(metric.name)
+        scores[training.name][training.learning_rate or 0.0][training.repeat] = value
+        yield training
+    yield from train(repeats=reported, rates=open_rates(scores, metric.direction))
+
+
+@contextmanager
+def on_demand(make_evaluator: Callable[[], Evaluator]) -> Iterator[Callable[[], Evaluator]]:
+    """Yield a function that makes the evaluator at its first call; close it in the end."""
+    with ExitStack() as stack:
+        yield cache(lambda: stack.enter_context(closing(make_evaluator())))
 
 
 def resolve_under(task: Task, mechanism: Mechanism) -> ResolvedGenome | UserModule:
@@ -89,28 +142,6 @@ def resolve_under(task: Task, mechanism: Mechanism) -> ResolvedGenome | UserModu
         GenomeError: the mechanism does not exist at these sizes.
     """
     return mechanism if isinstance(mechanism, UserModule) else task.resolve(mechanism)
-
-
-def trials_of(
-    mechanisms: Mapping[str, ResolvedGenome | UserModule],
-    task: Task,
-    seeds: Mapping[int, int],
-    purpose: Purpose,
-) -> list[Trial]:
-    """Return a trial of each mechanism with each seed.
-
-    ``mechanisms`` are those that `resolve_under` returned, by ``Trial.key``. ``seeds`` are the
-    training seeds by ``Trial.repeat``.
-    """
-    context, trained, work = cost_context(task), {}, {}
-    for key, form in mechanisms.items():
-        trained[key] = form if isinstance(form, UserModule) else form.genome
-        work[key] = costs_under(form, context, ["macs"])["macs"]
-    return [
-        Trial(key, trained[key], seed, repeat, work[key], purpose=purpose)
-        for repeat, seed in seeds.items()
-        for key in mechanisms
-    ]
 
 
 def cost_context(

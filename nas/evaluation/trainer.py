@@ -136,6 +136,8 @@ def train_guarded(
     failed evaluation.
     """
     start, options = time.monotonic(), {"device": device, "time_limit": time_limit}
+    if trial.learning_rate is not None:
+        task = task.at_rates()[trial.learning_rate]
     reason: Reason
     try:
         if isinstance(trial.mechanism, UserModule):

@@ -51,6 +51,7 @@ class Trial:
     work: float = 0.0  # expected duration in any unit; trials with most work start first
     keeps_weights: bool = False  # whether the evaluation has the weights of the attention layers
     purpose: Purpose = "search"
+    learning_rate: float | None = None  # one of ``Task.at_rates``; None for the task's own
 
     @property
     def is_target(self) -> bool:
@@ -131,6 +132,10 @@ class Evaluation:
         """Whether the training was completed and missed no gate."""
         return self.status == "ok"
 
+    def value(self, metric: str) -> float | None:
+        """Return the metric of this name after the training; None if the training failed."""
+        return self.metrics[metric] if self.is_ok else None
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON data; numbers that are not finite become text ("nan")."""
         data: dict[str, Any] = encodable(asdict(self))
@@ -160,6 +165,7 @@ class Training:
             another learning rate, which ``task`` tells apart; "long" trains under a longer task,
             and "test" evaluates on the test set; empty for all other purposes.
         digest: digest of the genome in normal form, or empty; it is not recorded.
+        learning_rate: as ``Trial.learning_rate``; it is not recorded, ``task`` tells it.
     """
 
     purpose: Purpose
@@ -171,6 +177,7 @@ class Training:
     evaluation: Evaluation
     stage: Stage = ""
     digest: Annotated[str, Field(exclude=True)] = ""
+    learning_rate: Annotated[float | None, Field(exclude=True)] = None
     recorded: datetime = NOT_RECORDED
 
     @property

@@ -68,7 +68,7 @@ class TrainingRow:
     @property
     def value(self) -> float | None:
         """The value of the metric after the training; None if the training failed."""
-        return self.evaluation.metrics[self.metric.name] if self.evaluation.is_ok else None
+        return self.evaluation.value(self.metric.name)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the training as a JSON object."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nas.evaluation.trial import Evaluation
+from nas.evaluation.trial import Training
 from nas.genome.naming import digits_needed, find_name
 from nas.report.comparison import Comparison, TrainingRow, compare
 from nas.report.run_view import FRESH, STANDARD, found_in_search
@@ -18,12 +18,12 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> Comparison:
     set; seeds are fresh in all of them. The reference is ``plan.against``, or standard attention.
     """
     trained = [
-        training_row(plan, stage, mechanism, training.repeat, training.evaluation)
+        training_row(plan, stage, mechanism, training)
         for mechanism in plan.trained.values()
         for training in run.trainings("confirm")
         if training.key == mechanism.key and training.repeat < plan.repeats
         for stage in plan.stages
-        if (training.stage, training.task) == (stage.stage, stage.fingerprint)
+        if training.task in stage.rates
     ]
     standard = next(m for m in plan.trained.values() if m.name == STANDARD)
     reference = plan.against or standard
@@ -46,20 +46,19 @@ def training_row(
     plan: ConfirmationPlan,
     stage: ConfirmationStage,
     mechanism: ComparedMechanism,
-    repeat: int,
-    evaluation: Evaluation,
+    training: Training,
 ) -> TrainingRow:
     """Return a training of a confirmation as a training of a comparison."""
     return TrainingRow(
         shown_name(plan, mechanism),
         mechanism.digest,
         FRESH[stage.part],
-        repeat,
-        evaluation,
+        training.repeat,
+        training.evaluation,
         mechanism.costs,
         plan.metric,
         isinstance(mechanism.mechanism, UserModule),
-        stage.learning_rate,
+        stage.rates[training.task],
     )
 
 

@@ -5,16 +5,15 @@ upwards. Standard attention, ``uniform`` (the mean of all tokens) and a mechanis
 user names are trained with the same seeds, so that mechanisms are compared seed by seed. Recorded
 trainings are not repeated, unless they failed because the worker process was lost.
 
-If the task's learning rates are tried, each mechanism is trained at each rate, with further seeds
-that choose its rate (``nas.common.rates``).
+If the task's learning rates are tried, further seeds choose each mechanism's rate
+(``nas.common.rates``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from nas.common.errors import ConfigError, RunError
@@ -22,16 +21,15 @@ from nas.common.objectives import Objective, check_count
 from nas.common.pareto import scaled_hypervolume
 from nas.common.rates import BY_VALIDATION, CHOOSING_SEEDS
 from nas.costs import costs_of, default_costs
-from nas.evaluation.study import costs_under, resolve_under, trials_of, why_not
-from nas.evaluation.trial import (
-    Stage,
-    Training,
-    Trial,
-    is_retried,
-    run_trials,
-    task_fingerprint,
-    training_seed,
+from nas.evaluation.study import (
+    costs_under,
+    on_demand,
+    resolve_under,
+    study,
+    study_at_rates,
+    why_not,
 )
+from nas.evaluation.trial import NOT_RECORDED, Stage, Training, task_fingerprint
 from nas.genome import Genome
 from nas.genome.mechanisms import mechanism
 from nas.searching.loop import LIKELY
@@ -53,21 +51,19 @@ class ConfirmationStage:
     Attributes:
         part: "search" for the task whose front the run searches, "long" for a longer task, "test"
             for a task that computes its metrics on the test set.
-        learning_rate: the learning rate, if the task's rates are tried; else None.
-        stage: ``Training.stage``: "search" at each other rate than the task's own, else the part.
-            The task's fingerprint distinguishes these trainings in the run.
+        is_tuned: whether the task's learning rates are tried.
     """
 
     part: Stage
     task: Task
     data: Data
-    learning_rate: float | None = None
-    stage: Stage = ""
+    is_tuned: bool
 
     @cached_property
-    def fingerprint(self) -> str:
-        """Digest of the task and the content of its data."""
-        return task_fingerprint(self.task, self.data)
+    def rates(self) -> Mapping[str, float | None]:
+        """The learning rate by ``Training.task``; None for the task's own if none are tried."""
+        variants = self.task.at_rates() if self.is_tuned else {None: self.task}
+        return {task_fingerprint(task, self.data): rate for rate, task in variants.items()}
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,6 @@ class ConfirmationPlan:
         seeds: number of trainings of each mechanism in each stage, without those that only choose
             a learning rate; ``repeats`` is their number with those.
         trained: the selected mechanisms, the controls, then ``against``, by key.
-        todo: for each stage, the trainings that are not recorded yet.
         against: the mechanism with which the user compares all others; None for no such comparison.
     """
 
@@ -107,9 +102,13 @@ class ConfirmationPlan:
     seeds: int
     trained: Mapping[str, ComparedMechanism]
     stages: tuple[ConfirmationStage, ...]
-    todo: tuple[tuple[Trial, ...], ...]
     against: ComparedMechanism | None
     repeats: int
+
+    @property
+    def total(self) -> int:
+        """The largest number of trainings, which closed learning rates reduce."""
+        return len(self.trained) * self.repeats * sum(len(stage.rates) for stage in self.stages)
 
 
 def plan_confirmation(
@@ -125,7 +124,7 @@ def plan_confirmation(
     rates: bool = False,
     time_limit: float | None = None,
 ) -> ConfirmationPlan:
-    """Select mechanisms of a run to train again, and return the trainings that are missing.
+    """Select mechanisms of a run to train again.
 
     See ``nas.confirm`` for the arguments. ``time_limit`` is the longest duration in seconds of the
     check of a user's own module.
@@ -157,47 +156,43 @@ def plan_confirmation(
     if is_tested:
         _, last, _ = parts[-1]
         parts.append(("test", last, last.load_test()))
-    stages = tuple(stage for part in parts for stage in _stages(*part, rates))
+    stages = tuple(ConfirmationStage(*part, is_tuned=rates) for part in parts)
     reference = None if against is None else _compared(run, against, stages, time_limit)
     if reference is not None:
         chosen.setdefault(reference.key, reference)
     repeats = seeds + CHOOSING_SEEDS if rates else seeds
-    todo = tuple(_missing_trials(run, stage, chosen.values(), repeats) for stage in stages)
-    return ConfirmationPlan(metric, seeds, chosen, stages, todo, reference, repeats)
+    return ConfirmationPlan(metric, seeds, chosen, stages, reference, repeats)
 
 
 def confirm_run(
     writer: RunWriter, plan: ConfirmationPlan, make_evaluator: MakeEvaluator
 ) -> Generator[tuple[ConfirmationStage, ComparedMechanism, Training], None, None]:
-    """Train as planned, and yield each training after it is recorded."""
-    for stage, trials in zip(plan.stages, plan.todo, strict=True):
-        if not trials:
-            continue
-        with closing(make_evaluator(stage.task, stage.data)) as evaluator:
-            for trial, evaluation in run_trials(evaluator, trials):
-                mechanism = plan.trained[trial.key]
-                training = Training(
-                    purpose="confirm",
-                    task=stage.fingerprint,
-                    task_name=stage.task.name,
-                    key=trial.key,
-                    name=mechanism.name,
-                    repeat=trial.repeat,
-                    evaluation=evaluation,
-                    stage=stage.stage,
-                    digest=mechanism.digest,
-                )
-                writer.record_training(training, None)
+    """Train as planned, and yield each training of the plan, a new one after it is recorded.
+
+    A training at another learning rate than the task's own is recorded in the stage "search"; the
+    fingerprint of its task tells it apart.
+    """
+    for stage in plan.stages:
+        own = task_fingerprint(stage.task, stage.data)
+        with on_demand(partial(make_evaluator, stage.task, stage.data)) as evaluator:
+            train = partial(study_at_rates, metric=plan.metric) if stage.is_tuned else study
+            for training in train(
+                [(key, each.mechanism) for key, each in plan.trained.items()],
+                stage.task,
+                stage.data,
+                evaluator,
+                repeats=range(plan.repeats),
+                seed=writer.run.setup.config.seed,
+                purpose="confirm",
+                known=writer.run.trainings("confirm"),
+                keys={key: key for key in plan.trained},
+            ):
+                mechanism = plan.trained[training.key]
+                if training.recorded == NOT_RECORDED:
+                    kept = stage.part if training.task == own else "search"
+                    named = replace(training, name=mechanism.name, stage=kept)
+                    writer.record_training(named, None)
                 yield stage, mechanism, training
-
-
-def _stages(part: Stage, task: Task, data: Data, rates: bool) -> Iterator[ConfirmationStage]:
-    if not rates:
-        yield ConfirmationStage(part, task, data, stage=part)
-        return
-    for rate, variant in task.at_rates().items():
-        is_other = variant.fingerprint() != task.fingerprint()
-        yield ConfirmationStage(part, variant, data, rate, stage="search" if is_other else part)
 
 
 def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> dict[str, ComparedMechanism]:
@@ -281,19 +276,3 @@ def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
     for other in sorted(others, key=lambda c: -(c.p or 0.0)):
         chosen.setdefault(other.key, other)
     return list(chosen.values())
-
-
-def _missing_trials(
-    run: Run, stage: ConfirmationStage, mechanisms: Iterable[ComparedMechanism], repeats: int
-) -> tuple[Trial, ...]:
-    done = {
-        (training.key, training.repeat)
-        for training in run.trainings("confirm")
-        if (training.stage, training.task) == (stage.stage, stage.fingerprint)
-        and not is_retried(training.evaluation)
-    }
-    resolved = {each.key: resolve_under(stage.task, each.mechanism) for each in mechanisms}
-    seed = run.setup.config.seed
-    seeds = {repeat: training_seed(seed, "confirm", repeat) for repeat in range(repeats)}
-    trials = trials_of(resolved, stage.task, seeds, "confirm")
-    return tuple(trial for trial in trials if (trial.key, trial.repeat) not in done)

@@ -213,7 +213,7 @@ def train_references(
         [(name, mechanism(name).genome) for name in CONTROLS],
         task,
         data,
-        evaluator,
+        lambda: evaluator,
         repeats=range(REFERENCE_TRAININGS),
         seed=seed,
         purpose="reference",

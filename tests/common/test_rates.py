@@ -7,12 +7,13 @@ import pytest
 from scipy.stats import ttest_rel
 
 from nas.common.differences import LEVEL, difference, paired
-from nas.common.rates import CHOOSING_SEEDS, tune, tuned_difference
+from nas.common.rates import CHOOSING_SEEDS, CLOSING, open_rates, tune, tuned_difference
 
 RATES = (0.003, 0.01, 0.03)
 SEEDS = 5
 DRAWS = 1000
-FLAT, PEAKED, SHALLOW = (0.0, 0.0, 0.0), (-5.0, 0.0, -5.0), (-0.7, 0.0, -0.7)
+FLAT, PEAKED, SHALLOW = (0.0, 0.0, 0.0), (-9.0, 0.0, -9.0), (-0.7, 0.0, -0.7)
+STEEP = (0.0, -2.0, -4.0)
 
 
 def draw(rng, means, shared):
@@ -30,8 +31,21 @@ def simulate(first, second, direction="max"):
     sign = 1 if direction == "max" else -1
     for _ in range(DRAWS):
         shared = rng.normal(size=repeats)
-        both = (draw(rng, sign * np.array(means), shared) for means in (first, second))
-        yield tuple(tune(scores, repeats, direction) for scores in both)
+        both = {
+            name: draw(rng, sign * np.array(means), shared)
+            for name, means in (("first", first), ("second", second))
+        }
+        choosing = {
+            name: {
+                rate: {i: values[i] for i in range(CHOOSING_SEEDS)} for rate, values in own.items()
+            }
+            for name, own in both.items()
+        }
+        left = open_rates(choosing, direction)
+        yield tuple(
+            tune({rate: own[rate] for rate in left[name]}, repeats, direction)
+            for name, own in both.items()
+        )
 
 
 def most(level):
@@ -46,6 +60,7 @@ def most(level):
         (SHALLOW, SHALLOW, "min"),
         (PEAKED, PEAKED, "max"),
         (FLAT, PEAKED, "max"),
+        (STEEP, (-3.0, -1.0, 0.0), "min"),
         (SHALLOW, (0.0, -0.7, -0.7), "max"),
     ],
 )
@@ -76,6 +91,18 @@ def test_reported_mean_is_unbiased_and_the_best_of_several_means_is_not():
     assert abs(np.mean([[*s.values.values()] for s in scores])) < 4 * error
     best = [max(np.mean([*v.values()]) for v in s.by_rate.values()) for s in scores]
     assert np.mean(best) > 10 * error
+
+
+def test_clearly_worse_rates_and_those_with_a_failure_are_closed():
+    num_open = [len(s.by_rate) for pair in simulate(PEAKED, PEAKED) for s in pair]
+    assert np.mean(num_open) < 1.1
+    best = [0.01 in s.by_rate for pair in simulate(SHALLOW, SHALLOW) for s in pair]
+    assert np.mean(best) > 1 - 2 * CLOSING
+    failed = {0.1: {0: 1.0, 1: None}, 0.2: {0: 1.0, 1: 1.1}, 0.3: {0: 1.1, 1: 1.0}}
+    never = {rate: {0: None, 1: None} for rate in failed}
+    assert open_rates({"a": failed, "b": never}, "max") == {"a": [0.2, 0.3], "b": []}
+    assert open_rates({"a": {0.1: {0: 1.0, 1: 1.1}}}, "min") == {"a": [0.1]}
+    assert open_rates({"b": never}, "max") == {"b": []}
 
 
 def test_rates_are_chosen_by_the_first_seeds_and_failures_exclude_a_rate():

@@ -97,7 +97,13 @@ def explained(seed: int, failing: str | None = None) -> ExplainResult:
     trained: Any = defaultdict(list)
     mechanisms = [*plan().mechanisms.items()]
     for training in study(
-        mechanisms, TASK, DATA, Known(failing), repeats=range(SEEDS), seed=seed, purpose="explain"
+        mechanisms,
+        TASK,
+        DATA,
+        lambda: Known(failing),
+        repeats=range(SEEDS),
+        seed=seed,
+        purpose="explain",
     ):
         named = training.name, training.digest, "t", training.repeat, training.evaluation
         trained[training.key].append(TrainingRow(*named, {"macs": 1.0}, ACCURACY))
