@@ -1,28 +1,9 @@
-"""An evaluation survives JSON and processes; which trainings are repeated."""
-
-import pickle
+"""Seeds of trainings, and which trainings are repeated."""
 
 import pytest
 
-from nas.evaluation.trial import REASONS, Evaluation, is_retried, training_seed
-from nas.store.records import from_json, to_json
+from nas.evaluation.trial import is_retried, training_seed
 from tests.evaluation.conftest import make_evaluation
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"status": "stopped", "reports": ()},
-        {"metrics": {"accuracy": 0.1 + 0.2, "log_loss": 1.5}, "wall_seconds": 1 / 3},
-        *({"status": "failed", "reason": reason, "error": "it broke"} for reason in REASONS),
-    ],
-)
-def test_evaluation_survives_json_and_processes(changes):
-    evaluation = make_evaluation(**changes)
-    assert from_json(Evaluation, to_json(evaluation)) == evaluation
-    assert pickle.loads(pickle.dumps(evaluation)) == evaluation
-    assert evaluation.is_ok == ("status" not in changes)
 
 
 def test_training_seed_is_pinned_and_depends_on_each_part():

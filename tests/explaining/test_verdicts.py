@@ -25,6 +25,7 @@ from nas.report.explanation import ExplainResult, make_explanation
 from nas.space.rules import load_policy
 from nas.tasks import Data, load_task
 from tests.genomes import build
+from tests.recorded_run import Invented
 
 TASK = load_task("vit-cifar10")
 DATA = Data(name="none", train={}, validation={}, digest="0")
@@ -56,29 +57,14 @@ def truth(genome):
     return 0.36 + worth - 0.02 * (4 - sum(genome.projections.has_projection(s) for s in "qkv"))
 
 
-class Known:
-    """An `Evaluator` that returns the true quality plus noise."""
-
-    workers = 1
+class Known(Invented):
+    """An evaluator that returns the true quality plus noise."""
 
     def __init__(self, failing=None):
-        self.failing, self.trials = failing, []
+        super().__init__()
+        self.failing = failing
 
-    def calibrate(self):
-        return {}
-
-    def submit(self, trials):
-        self.trials.extend(trials)
-        self.waiting = list(trials)
-
-    def wait(self):
-        answers, self.waiting = [(one, self.answer(one)) for one in self.waiting], []
-        return answers
-
-    def close(self):
-        pass
-
-    def answer(self, trial):
+    def evaluate(self, trial):
         rng = np.random.default_rng([trial.seed, int(trial.key, 16)])
         found = ("ok", None, {"accuracy": truth(trial.mechanism) + rng.choice(luck())})
         if self.failing is not None and self.failing in {n.op for n in trial.mechanism.nodes}:

@@ -34,11 +34,8 @@ def test_built_in_gated_task():
     assert task.gates["recall"].task == load_task("recall")
 
 
-def test_a_gated_task_round_trips():
+def test_data_of_a_recorded_gated_task_may_have_moved():
     task = gated()
-    again = parse_task(task.to_dict(), "frozen")
-    assert again == task
-    assert again.fingerprint() == task.fingerprint()
     moved = parse_task({**task.to_dict(), "data": "file:/there"}, "frozen")
     assert (moved.data, moved.main.data) == ("file:/there", "file:/there")
     assert moved.fingerprint() == task.fingerprint()
