@@ -44,6 +44,22 @@ def mask_of(kind: str, n: int) -> Tensor | None:
     return allowed
 
 
+def split(x: Tensor, width: int) -> Tensor:
+    """The heads of tokens, (b, n, h w) to (b, h, n, w)."""
+    return x.unflatten(-1, (-1, width)).transpose(1, 2)
+
+
+def streams(block: nn.Module, x: Tensor) -> list[Tensor]:
+    """The projected q, k, v, each (b, heads of its own, n, w)."""
+    width = block.dim // block.heads
+    return [split(linear(x), width) for linear in (block.wq, block.wk, block.wv)]
+
+
+def merged(block: nn.Module, heads: Tensor) -> Tensor:
+    """The output of a block for what its heads aggregate, (b, h, n, w) to (b, n, d)."""
+    return block.wo(heads.transpose(1, 2).flatten(2))
+
+
 def with_gradients(out: Tensor, leaves: Iterable[Tensor]) -> list[Tensor]:
     """A result and the gradients of a weighted sum of it; zero where it does not depend on one."""
     return [out, *gradients(out, leaves)]

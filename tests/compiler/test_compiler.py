@@ -16,7 +16,7 @@ from nas.common.errors import ViolationError
 from nas.compiler import build_attention, building
 from nas.genome.mechanisms import MECHANISMS
 from tests.genomes import build
-from tests.tensors import add_noise, check_same, with_gradients
+from tests.tensors import add_noise, check_same, merged, streams, with_gradients
 
 if TYPE_CHECKING:
     from nas.genome import Genome
@@ -79,13 +79,12 @@ def test_masks_have_the_meaning_of_torchs_attention() -> None:
     allowed = torch.rand(5, 5) > 0.4
     allowed.fill_diagonal_(True)
     padding = torch.tensor([[False] * 5, [False, False, False, True, True]])
-    q, k, v = (w(x).unflatten(-1, (4, 8)).transpose(1, 2) for w in (block.wq, block.wk, block.wv))
     mask = allowed & ~padding[:, None, None, :]
     mask[1, 0, 4] = False  # a row that sees nothing gives zeros
     out = block(x, attn_mask=mask)
-    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).nan_to_num()
+    expected = F.scaled_dot_product_attention(*streams(block, x), attn_mask=mask).nan_to_num()
     expected[1, :, 4] = 0.0
-    torch.testing.assert_close(out, block.wo(expected.transpose(1, 2).flatten(2)))
+    torch.testing.assert_close(out, merged(block, expected))
     kept = block(x, attn_mask=allowed, key_padding_mask=padding)
     torch.testing.assert_close(kept[1, :3], out[1, :3])
 

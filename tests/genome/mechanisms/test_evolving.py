@@ -22,7 +22,7 @@ from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS
 from tests.genome.test_genome import CHAMPION
 from tests.genomes import build
-from tests.tensors import add_noise
+from tests.tensors import add_noise, merged, split
 
 DIM, HEADS = 24, 4
 
@@ -33,12 +33,8 @@ def drawn(name: str) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
     block = build_attention(MECHANISMS[name].genome, DIM, HEADS).double()
     add_noise(block, 0.5)
     x = torch.randn(2, 9, DIM, dtype=torch.float64)
-    v, k = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in (block.wv(x), x))
+    v, k = (split(t, DIM // HEADS) for t in (block.wv(x), x))
     return block, x, v, k
-
-
-def joined(block: nn.Module, heads: Tensor) -> Tensor:
-    return block.wo(heads.transpose(1, 2).flatten(2))
 
 
 def test_the_champion_is_its_published_form() -> None:
@@ -55,13 +51,13 @@ def test_the_champion_computes_its_equations() -> None:
     weights = torch.sigmoid(torch.einsum("bhqd,bhkd->bhqk", v, k) / math.sqrt(DIM // HEADS))
     norm = block.layer_norm_3.norm
     values = F.layer_norm(F.gelu(v), (DIM // HEADS,), norm.weight, norm.bias)
-    expected = joined(block, torch.einsum("bhqk,bhkd->bhqd", weights, values))
+    expected = merged(block, torch.einsum("bhqk,bhkd->bhqd", weights, values))
     torch.testing.assert_close(block(x), expected, rtol=0.0, atol=1e-10)
 
 
 def test_the_champions_control_is_standard_attention() -> None:
     block, x, v, k = drawn("champion_control")
-    expected = joined(block, F.scaled_dot_product_attention(v, k, v))
+    expected = merged(block, F.scaled_dot_product_attention(v, k, v))
     torch.testing.assert_close(block(x), expected, rtol=0.0, atol=1e-10)
     champion = build_attention(MECHANISMS["champion_2025"].genome, DIM, HEADS)
     for name in ("wv", "wo"):
@@ -71,9 +67,9 @@ def test_the_champions_control_is_standard_attention() -> None:
 def test_uniform_is_the_mean_of_the_values() -> None:
     block, x, v, _ = drawn("uniform")
     mean = v.mean(dim=2, keepdim=True).expand_as(v)
-    torch.testing.assert_close(block(x), joined(block, mean), rtol=0.0, atol=1e-10)
+    torch.testing.assert_close(block(x), merged(block, mean), rtol=0.0, atol=1e-10)
     past = v.cumsum(dim=2) / torch.arange(1, 10)[:, None]
-    torch.testing.assert_close(block(x, is_causal=True), joined(block, past), rtol=0.0, atol=1e-10)
+    torch.testing.assert_close(block(x, is_causal=True), merged(block, past), rtol=0.0, atol=1e-10)
 
 
 class SeedOperations(nn.Module):

@@ -14,15 +14,9 @@ from torch import Tensor
 
 from nas.compiler import build_attention
 from nas.genome.mechanisms import MECHANISMS
-from tests.tensors import add_noise, check_same, draw, with_gradients
+from tests.tensors import add_noise, check_same, draw, merged, split, streams, with_gradients
 
 DIM, HEADS, TOKENS, WIDTH = 24, 4, 11, 6
-
-
-def heads_of(block: Any, x: Tensor, *names: str) -> list[Tensor]:
-    """The streams of those names, (b, h, n, w)."""
-    linear = (getattr(block, f"w{name}") for name in names)
-    return [f(x).unflatten(-1, (-1, WIDTH)).transpose(1, 2) for f in linear]
 
 
 def attended(
@@ -44,16 +38,12 @@ def attended(
     return torch.stack(heads, 1)
 
 
-def merged(block: Any, tokens: Tensor) -> Tensor:
-    return block.wo(tokens.transpose(1, 2).flatten(2))
-
-
 def softmax(scores: Tensor, head: int) -> Tensor:
     return scores.exp() / scores.exp().sum(-1, keepdim=True)
 
 
 def linear(block: Any, x: Tensor, is_causal: bool) -> Tensor:
-    q, k, v = heads_of(block, x, "q", "k", "v")
+    q, k, v = streams(block, x)
     q, k = (torch.where(t > 0, t + 1, t.exp()) for t in (q, k))
     return merged(block, attended(q, k, v, is_causal, lambda s, h: s / s.sum(-1, keepdim=True)))
 
@@ -68,12 +58,12 @@ def turned(x: Tensor) -> Tensor:
 
 
 def rope(block: Any, x: Tensor, is_causal: bool) -> Tensor:
-    q, k, v = heads_of(block, x, "q", "k", "v")
+    q, k, v = streams(block, x)
     return merged(block, attended(turned(q), turned(k), v, is_causal, softmax))
 
 
 def qk_norm(block: Any, x: Tensor, is_causal: bool) -> Tensor:
-    q, k, v = heads_of(block, x, "q", "k", "v")
+    q, k, v = streams(block, x)
     q, k = (
         turned(t / (t.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.gain)
         for t, norm in ((q, block.rms_norm_0), (k, block.rms_norm_2))
@@ -82,22 +72,22 @@ def qk_norm(block: Any, x: Tensor, is_causal: bool) -> Tensor:
 
 
 def differential(block: Any, x: Tensor, is_causal: bool) -> Tensor:
-    q, k, v = heads_of(block, x, "q", "k", "v")
+    q, k, v = streams(block, x)
     wide = torch.cat((v[:, 0::2], v[:, 1::2]), -1)  # the values of a pair
     first, second = (attended(q[:, i::2], k[:, i::2], wide, is_causal, softmax) for i in (0, 1))
     out = first - block.head_difference_2.factor[:, None, None] * second
     out = out / (out.square().mean(-1, keepdim=True) + 1e-6).sqrt() * block.rms_norm_4.gain
-    return block.wo(out.transpose(1, 2).flatten(2))
+    return merged(block, out)
 
 
 def gated_attention(block: Any, x: Tensor, is_causal: bool) -> Tensor:
-    out = attended(*heads_of(block, x, "q", "k", "v"), is_causal, softmax)
+    out = attended(*streams(block, x), is_causal, softmax)
     gates = block.output_gate_3.gate(x).sigmoid()
     return block.wo(out.transpose(1, 2).flatten(2) * gates)
 
 
 def canon(block: Any, x: Tensor, is_causal: bool) -> Tensor:
-    streams = []
+    mixed = []
     nodes = block.genome.nodes
     steps = {node.inputs[0]: i for i, node in enumerate(nodes) if node.op == "short_conv"}
     for name in "qkv":
@@ -107,12 +97,12 @@ def canon(block: Any, x: Tensor, is_causal: bool) -> Tensor:
         for t in range(TOKENS):
             for s in range(min(4, t + 1)):
                 out = out.index_add(1, torch.tensor([t]), conv.weight[:, 0, 3 - s] * h[:, [t - s]])
-        streams.append(out.unflatten(-1, (-1, WIDTH)).transpose(1, 2))
-    return merged(block, attended(*streams, is_causal, softmax))
+        mixed.append(split(out, WIDTH))
+    return merged(block, attended(*mixed, is_causal, softmax))
 
 
 def mla(block: Any, x: Tensor, is_causal: bool) -> Tensor:
-    (q,), latent = heads_of(block, x, "q"), block.wv(x)
+    q, latent = split(block.wq(x), WIDTH), block.wv(x)
     norm = latent.square().mean(-1, keepdim=True)
     latent = latent / (norm + 1e-6).sqrt() * block.rms_norm_0.gain
     readers = {i: node.inputs for i, node in enumerate(block.genome.nodes)}

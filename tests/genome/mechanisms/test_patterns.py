@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 from nas.compiler import build_attention
 from nas.genome.mechanisms import MECHANISMS
+from tests.tensors import split
 
 FORMS = ("patterns", "messages", "patterns_and_messages")
-
-
-def heads_of(block: torch.nn.Module, name: str, x: Tensor, heads: int) -> Tensor:
-    return block.get_submodule(name)(x).unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -24,8 +20,8 @@ def test_free_matrices_compute_the_formula(name: str, heads: int) -> None:
     dim, length = 24, 7
     block = build_attention(MECHANISMS[name].genome, dim, heads).double()
     x = torch.randn(2, length, dim, dtype=torch.float64)
-    keys = x.unsqueeze(1) if name != "messages" else heads_of(block, "wk", x, heads)
-    queries, values = (heads_of(block, stream, x, heads) for stream in ("wq", "wv"))
+    keys = x.unsqueeze(1) if name != "messages" else split(block.wk(x), dim // heads)
+    queries, values = (split(y, y.shape[-1] // heads) for y in (block.wq(x), block.wv(x)))
     scores = queries @ keys.transpose(2, 3) / (dim // heads) ** 0.5
     out = torch.einsum("bhqk,bhkw->bqhw", scores.softmax(dim=-1), values)
     expected = block.wo(out.flatten(2)) if name == "patterns" else out.sum(dim=2)

@@ -17,7 +17,7 @@ from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives.positions import rotate
 from nas.genome.primitives.qana import Qana
-from tests.tensors import ACTIVATIONS, add_noise, draw
+from tests.tensors import ACTIVATIONS, add_noise, draw, merged, streams
 
 DIM, HEADS, WIDTH, HIDDEN = 24, 3, 8, 4
 
@@ -65,12 +65,9 @@ def naive(built: Qana, query: Tensor, key: Tensor, x: Tensor) -> Tensor:
 
 def sdpa_of(block: nn.Module, x: Tensor, **options: Any) -> Tensor:
     """Fused attention by a block's own projections."""
-    width = block.dim // block.heads  # type: ignore[operator]
-    q, k, v = (
-        w(x).unflatten(-1, (-1, width)).transpose(1, 2) for w in (block.wq, block.wk, block.wv)
+    return merged(
+        block, F.scaled_dot_product_attention(*streams(block, x), enable_gqa=True, **options)
     )
-    out = F.scaled_dot_product_attention(q, k, v, enable_gqa=True, **options)
-    return block.wo(out.transpose(1, 2).flatten(2))
 
 
 # --- shapes

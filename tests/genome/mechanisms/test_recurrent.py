@@ -11,26 +11,22 @@ from torch.nn import functional as F
 
 import nas
 from nas.genome.mechanisms import MECHANISMS
-from tests.tensors import add_noise, check_same, with_gradients
+from tests.tensors import add_noise, check_same, merged, split, streams, with_gradients
 
-DIM, HEADS, TOKENS = 16, 2, 70
-
-
-def heads_of(x: Tensor) -> Tensor:
-    return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+DIM, HEADS, TOKENS, WIDTH = 16, 2, 70, 8
 
 
 def convolved(block: Any, x: Tensor) -> list[Tensor]:
     """The streams after a causal convolution and swish, in the order q, k, v."""
     convolutions = [m.conv for name, m in block.named_children() if name.startswith("short_conv")]
-    streams = []
+    found = []
     for linear, conv in zip((block.wq, block.wk, block.wv), convolutions, strict=True):
         padded = F.pad(linear(x).mT, (3, 0))
         mixed = [
             (padded[..., t : t + 4] * conv.weight[:, 0]).sum(-1) + conv.bias for t in range(TOKENS)
         ]
-        streams.append(heads_of(F.silu(torch.stack(mixed, dim=1))))
-    return streams
+        found.append(split(F.silu(torch.stack(mixed, dim=1)), WIDTH))
+    return found
 
 
 def gates_of(block: Any, x: Tensor) -> Tensor:
@@ -40,7 +36,7 @@ def gates_of(block: Any, x: Tensor) -> Tensor:
         raw = gate.gate(x).mT[..., None]
         power = 1.0
     else:
-        raw, power = heads_of(gate.up(gate.down(x))), 1 / 16
+        raw, power = split(gate.up(gate.down(x)), WIDTH), 1 / 16
     if gate.rate is None:
         return torch.sigmoid(raw) ** power
     return torch.exp(-gate.rate.exp().view(-1, 1, 1) * F.softplus(raw))
@@ -75,11 +71,7 @@ def model_normed(block: Any, out: Tensor) -> Tensor:
 def bounded(block: Any, raw: Tensor) -> Tensor:
     (bound,) = (m for name, m in block.named_children() if name.startswith("bound_gates"))
     low = torch.sigmoid(bound.bound)
-    return low + (1 - low) * torch.sigmoid(heads_of(raw))
-
-
-def merged(block: Any, out: Tensor) -> Tensor:
-    return block.wo(out.transpose(1, 2).flatten(2))
+    return low + (1 - low) * torch.sigmoid(split(raw, WIDTH))
 
 
 def strength(block: Any, x: Tensor) -> Tensor:
@@ -89,11 +81,11 @@ def strength(block: Any, x: Tensor) -> Tensor:
 
 def swish(block: Any, x: Tensor) -> Tensor:
     (gate,) = (m for name, m in block.named_children() if name.startswith("swish_gate"))
-    return heads_of(F.silu(gate.gate(x)))
+    return split(F.silu(gate.gate(x)), WIDTH)
 
 
 def gla(block: Any, x: Tensor) -> Tensor:
-    q, k, v = (heads_of(w(x)) for w in (block.wq, block.wk, block.wv))
+    q, k, v = streams(block, x)
     return merged(block, normed(block, states(q, k, v, gates_of(block, x))) * swish(block, x))
 
 
@@ -118,11 +110,11 @@ def kda(block: Any, x: Tensor) -> Tensor:
     f = gates_of(block, x)
     (output,) = (m for name, m in block.named_children() if name.startswith("output_gate"))
     out = normed(block, states(q, k, v, f, strength(block, x)))
-    return merged(block, out * heads_of(torch.sigmoid(output.gate(x))))
+    return merged(block, out * split(torch.sigmoid(output.gate(x)), WIDTH))
 
 
 def hgrn(block: Any, x: Tensor) -> Tensor:
-    v, f, out = F.silu(heads_of(block.wv(x))), bounded(block, block.wq(x)), []
+    v, f, out = F.silu(split(block.wv(x), WIDTH)), bounded(block, block.wq(x)), []
     state = torch.zeros_like(v[:, :, 0])
     for t in range(TOKENS):
         state = f[:, :, t] * state + (1 - f[:, :, t]) * v[:, :, t]
@@ -131,7 +123,11 @@ def hgrn(block: Any, x: Tensor) -> Tensor:
 
 
 def hgrn2(block: Any, x: Tensor) -> Tensor:
-    q, v, f = F.silu(heads_of(block.wq(x))), heads_of(block.wv(x)), bounded(block, block.wk(x))
+    q, v, f = (
+        F.silu(split(block.wq(x), WIDTH)),
+        split(block.wv(x), WIDTH),
+        bounded(block, block.wk(x)),
+    )
     return merged(block, model_normed(block, states(q, 1 - f, v, f)))
 
 
@@ -152,7 +148,7 @@ def test_retention_has_the_decay_of_each_head() -> None:
     torch.manual_seed(1)
     block: Any = nas.build_attention(MECHANISMS["retnet"].genome, DIM, HEADS).double()
     x = torch.randn(2, TOKENS, DIM, dtype=torch.float64)
-    q, k, v = (heads_of(w(x)) for w in (block.wq, block.wk, block.wv))
+    q, k, v = streams(block, x)
     turn = nas.genome.primitives.get("rope").module(width=DIM // HEADS)
     rates = 1 - 2.0 ** (-5.0 - torch.arange(HEADS, dtype=torch.float64))
     f = rates.view(-1, 1, 1).expand(2, HEADS, TOKENS, 1)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from nas.compiler import build_attention
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
-from tests.tensors import check_same, count, draw, with_gradients
+from tests.tensors import check_same, count, draw, merged, streams, with_gradients
 
 # Query heads, and key and value heads, of 16 and of 8 (tables 1 and 2 of the paper).
 FAMILY = {
@@ -46,18 +46,6 @@ def tokens(heads: int) -> Tensor:
     return draw(2, 7, heads * WIDTH).requires_grad_()
 
 
-def streams(block: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The projected q, k, v, each (b, heads of its own, n, width)."""
-    q, k, v = (
-        w(x).unflatten(-1, (-1, WIDTH)).transpose(1, 2) for w in (block.wq, block.wk, block.wv)
-    )
-    return q, k, v
-
-
-def joined(block: nn.Module, heads: Tensor) -> Tensor:
-    return block.wo(heads.transpose(1, 2).flatten(2))
-
-
 def check_equal(found: Tensor, expected: Tensor, x: Tensor) -> None:
     """Equal values, and equal gradients of the input."""
     check_same(*(with_gradients(out, [x]) for out in (found, expected)), tolerance=1e-10)
@@ -73,12 +61,12 @@ def test_heads_are_repeated_as_torchs_grouped_attention_does(name: str) -> None:
     times = q.shape[1] // k.shape[1]
     found = block(x)
     grouped = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
-    check_equal(found, joined(block, grouped), x)
+    check_equal(found, merged(block, grouped), x)
     repeated = (t.repeat_interleave(times, dim=1) for t in (k, v))
-    check_equal(found, joined(block, F.scaled_dot_product_attention(q, *repeated)), x)
+    check_equal(found, merged(block, F.scaled_dot_product_attention(q, *repeated)), x)
     if name in REPEATED:
         tiled = F.scaled_dot_product_attention(q, *(t.repeat(1, times, 1, 1) for t in (k, v)))
-        assert (joined(block, tiled) - found).abs().max() > 0.1
+        assert (merged(block, tiled) - found).abs().max() > 0.1
 
 
 def test_reverse_repeats_queries_and_keeps_the_width_of_the_keys() -> None:
@@ -88,9 +76,9 @@ def test_reverse_repeats_queries_and_keeps_the_width_of_the_keys() -> None:
     q, k, v = streams(block, x)
     assert block.wo.in_features == k.shape[1] * WIDTH == heads * WIDTH // 2
     expected = F.scaled_dot_product_attention(q.repeat_interleave(2, dim=1), k, v)
-    check_equal(block(x), joined(block, expected), x)
+    check_equal(block(x), merged(block, expected), x)
     tiled = F.scaled_dot_product_attention(q.repeat(1, 2, 1, 1), k, v)
-    assert (joined(block, tiled) - block(x)).abs().max() > 0.1
+    assert (merged(block, tiled) - block(x)).abs().max() > 0.1
 
 
 @pytest.mark.parametrize(
