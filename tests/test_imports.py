@@ -29,7 +29,7 @@ def test_a_slim_installation_reads_runs_and_trains_locally(tmp_path: Path) -> No
     (tmp_path / "tiny.yaml").write_text(TINY)
     run = ROOT / "runs" / "example"
     commands = (
-        f"front {run} --csv front.csv",
+        f"front {run} --json",
         f"show {run}/best --plot graph.svg",
         f"report {run} -o run.html",
         f"export {run}/best -o best.py",

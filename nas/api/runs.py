@@ -4,50 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Unpack
 
-from markupsafe import Markup
-
 from nas.api.execution import Executing, task_of
 from nas.common.arguments import public
-from nas.common.errors import NasError
 from nas.common.objectives import SearchConfig
 from nas.evaluation.execution import Execution, make_evaluator
 from nas.genome import Genome
 from nas.report.comparison import Comparison, TrainingRow
 from nas.report.confirmation import make_confirmation, training_row
 from nas.report.display import shown_by_default
-from nas.report.front import Front
-from nas.report.run_view import RunView
 from nas.report.trackers import Tracker
-from nas.report.verdict import verdict_of
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import CompositeListener, Listener, SearchResult
 from nas.searching.setup import target_task
 from nas.space import load_space
-from nas.store import RUNS, find_run, open_run, open_writer
+from nas.store import RUNS, find_run, open_writer
 from nas.store.sources import resolve
-
-
-class NotebookResult(SearchResult):
-    """The result of a search, displayed by notebooks as a sentence and the table of the front."""
-
-    __slots__ = ()
-
-    def _repr_html_(self) -> str:
-        from nas.report.page.rendering import render
-
-        try:
-            with open_run(self.folder) as run:
-                view = RunView.read(run)
-        except NasError as error:
-            return render("notebook.html", content="", about=f"{self.message} {error}")
-        table = Markup(Front(view)._repr_html_())  # noqa: S704 - Front escapes
-        return render("notebook.html", headline=verdict_of(view).headline, content=table)
 
 
 @public
@@ -105,7 +81,7 @@ def search(
     short, name = task_of(chosen, task, data), target or chosen.target
     config = SearchConfig(algorithm, population, generations, seed, repeats, lag)
     with _listening(listener, track) as shown:
-        result = run_search(
+        return run_search(
             chosen,
             short,
             config,
@@ -116,7 +92,6 @@ def search(
             command=command,
             listener=shown,
         )
-    return _displayed(result)
 
 
 @public
@@ -148,7 +123,7 @@ def resume(
         RunError: there is no such run, another process writes it, or its data have changed.
     """
     with _listening(listener, track) as shown:
-        result = resume_search(
+        return resume_search(
             find_run(run, Path(runs)),
             make_evaluator=partial(make_evaluator, Execution(**execution)),
             generations=generations,
@@ -157,7 +132,6 @@ def resume(
             listener=shown,
             command=command,
         )
-    return _displayed(result)
 
 
 @public
@@ -223,10 +197,6 @@ def confirm(
                     row = training_row(plan, stage, mechanism, training)
                     on_training(row, done, plan.total)
         return make_confirmation(writer.run, plan)
-
-
-def _displayed(result: SearchResult) -> NotebookResult:
-    return NotebookResult(*(getattr(result, field.name) for field in fields(result)))
 
 
 @contextmanager

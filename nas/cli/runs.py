@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -11,7 +10,6 @@ import typer
 from nas.cli import options
 from nas.cli.app import app
 from nas.cli.console import complain, note, output, print_json
-from nas.common.errors import NasError
 
 RUNS_SHOWN: Final = typer.Argument(help="Names or paths of runs; default: latest.")
 
@@ -43,43 +41,24 @@ def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> 
 def front(
     run: options.RunName = "latest",
     plot: Annotated[Path | None, options.picture("the front")] = None,
-    csv: Annotated[
-        Path | None, typer.Option(help="Also write CSV into this file; - prints only the CSV.")
-    ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="In the CSV, all trained mechanisms.")
-    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Show a run's front: its non-dominated mechanisms, with costs.
 
-    Exit status 1 if the front is empty; with --all, if no training has ended well.
+    Exit status 1 if the front is empty.
     """
     from nas.report.charts import write_chart
     from nas.report.front import front as read_front
     from nas.report.front import no_front, show_front
-    from nas.store.files import write_file
 
-    is_printed = csv == Path("-")
-    if every and csv is None:
-        raise NasError("--all selects rows of the CSV; expected --csv FILE as well.")
-    if is_printed and as_json:
-        raise NasError("--csv - and --json cannot be combined: both print on standard output.")
     result = read_front(run)
-    view = result.view
     if as_json:
         print_json(result.to_dict())
-    if not view.members:
-        complain(no_front(view))
-        if not (every and view.candidates):
-            raise typer.Exit(1)
-    if is_printed:
-        sys.stdout.write(result.to_csv(every=every))
-    elif not as_json and view.members:
-        show_front(output(), view)
-    if csv is not None and not is_printed:
-        write_file(csv, result.to_csv(every=every).encode())
-        note(f"{csv}: {'every mechanism' if every else 'the front'} as CSV.")
+    if not result.view.members:
+        complain(no_front(result.view))
+        raise typer.Exit(1)
+    if not as_json:
+        show_front(output(), result.view)
     if plot is not None:
         write_chart(result.plot(), plot)
         note(f"{plot}: the front as a picture.")

@@ -40,7 +40,7 @@ class Front(Result):
     @property
     def mechanisms(self) -> pandas.DataFrame:
         """One row for each mechanism that the search trained, in order of proposal."""
-        return self._trained.frame()
+        return Table(front_columns(self.view), [*self.view.trained.values()]).frame()
 
     @property
     def trainings(self) -> pandas.DataFrame:
@@ -102,11 +102,6 @@ class Front(Result):
             },
         }
 
-    def to_csv(self, *, every: bool = False) -> str:
-        """Return ``table`` as CSV; if ``every``, ``mechanisms``."""
-        members = Table(front_columns(self.view), self.view.members)
-        return (self._trained if every else members).csv()
-
     def plot(self) -> Any:
         """Return the front as an ``altair.Chart``, which notebooks display.
 
@@ -116,10 +111,6 @@ class Front(Result):
         from nas.report.front_chart import front_chart
 
         return front_chart(self.view)
-
-    @property
-    def _trained(self) -> Table[Candidate]:
-        return Table(front_columns(self.view), [*self.view.trained.values()])
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p><small>{escape(line)}</small></p>" for line in _notes(self.view))
@@ -178,8 +169,8 @@ def no_front(view: RunView) -> str:
     if limits and view.candidates:
         reason = (
             f"none of {len(view.candidates)} trained mechanisms is within the limits ({limits}); "
-            f"`nas front {label} --all --csv FILE` writes all of them, and `--region` of a new "
-            "search changes the limits."
+            f"`nas report {label} -o run.html` shows all of them, and `--region` of a new search "
+            "changes the limits."
         )
     elif target is not None and counts.evaluated and view.status != "running":
         reason = (

@@ -117,8 +117,15 @@ class History:
         """A table of the mechanism and its ancestors."""
         first = self.view.setup.objectives[0]
         columns: list[Column[Candidate]] = [
-            Column("id", "id", self.view.short, is_number=False, style="cyan"),
-            Column("gen", "gen", self.view.generation),
+            Column(
+                "id", "id", lambda m: m.digest, text=self.view.short, is_number=False, style="cyan"
+            ),
+            Column(
+                "generation",
+                "gen",
+                lambda m: self.view.generation(m) - 1,
+                text=lambda m: str(self.view.generation(m)),
+            ),
             Column("operator", "made by", _maker, is_number=False),
             Column(
                 "parents",
@@ -148,31 +155,21 @@ class History:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the results and ancestors as entries of the JSON object of ``nas show``."""
-        entries = [self._entry(mechanism) for mechanism in self.mechanisms]
-        subject = self.result(self.mechanisms[0])
-        is_ok, searched = subject.is_ok, subject.searched
-        keys = ("generation", "operator", "name", "parents", "objectives")
+        proposal, subject = self.mechanisms[0].proposal, self.result(self.mechanisms[0])
+        is_ok = subject.is_ok
         return {
             "run": self.view.name,
-            **{name: entries[0][name] for name in keys},
+            "generation": self.view.generation(self.mechanisms[0]) - 1,  # from 0, as in the record
+            "operator": proposal.operator,
+            "name": proposal.name,
+            "parents": list(proposal.parents),
+            "objectives": dict(subject.objectives) or None,
             "standard_errors": dict(subject.errors) if is_ok else None,
             "scores": dict(subject.scores) if is_ok else None,
             "p_non_dominated": subject.p if is_ok else None,
             "incidents": [asdict(i) for i in self.view.incidents if i.key == subject.key],
-            "trainings": [training.to_dict() for training in searched],
-            "lineage": entries,
-        }
-
-    def _entry(self, mechanism: Candidate) -> dict[str, Any]:
-        proposal = mechanism.proposal
-        return {
-            "id": proposal.digest,
-            "generation": self.view.generation(mechanism) - 1,  # from 0, as in the record
-            "operator": proposal.operator,
-            "name": proposal.name,
-            "parents": list(proposal.parents),
-            "formula": proposal.formula,
-            "objectives": dict(self.result(mechanism).objectives) or None,
+            "trainings": [training.to_dict() for training in subject.searched],
+            "lineage": self.lineage.records(),
         }
 
 

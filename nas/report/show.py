@@ -6,6 +6,7 @@ import shlex
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from markupsafe import Markup
 from rich.console import Console
 from rich.text import Text
 
@@ -73,16 +74,15 @@ class ShowResult(Result):
         return answer | (self.history.to_dict() if self.history else {})
 
     def _repr_html_(self) -> str:
-        from nas.report.page.rendering import render
-
         costs, cost = self.problem, self.costs
         if cost is not None:
             costs = (
                 f"{human(cost['macs'])} MACs, {human(cost['params'])} parameters, "
                 f"{human(cost['kv_cache_bytes_per_token'])} bytes of cache a token"
             )
-        about, graph = f"One block at {self.sizes}: {costs}.", graph_svg(self.plan.genome)
-        return render("notebook.html", formula=self.formula, content=graph, about=about)
+        return Markup("<div><p><code>{}</code></p>{}<p>One block at {}: {}.</p></div>").format(
+            self.formula, graph_svg(self.plan.genome), self.sizes, costs
+        )
 
 
 def examine(

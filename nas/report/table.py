@@ -7,12 +7,9 @@ until a row fits. In a pipe or a file the table is complete and without escape c
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from rich.cells import cell_len, set_cell_size
@@ -32,8 +29,6 @@ T = TypeVar("T")
 Value: TypeAlias = str | float | None
 
 GAP: Final = "  "
-# A spreadsheet evaluates a text that begins with one of these characters as a formula.
-FORMULAS: Final = ("=", "+", "-", "@", "\t")
 
 
 @dataclass(frozen=True)
@@ -41,8 +36,8 @@ class Column(Generic[T]):
     """A quantity that each row of a table has.
 
     Attributes:
-        key: name of the quantity in JSON, CSV and data frames.
-        title: displayed header; None for a column that is in CSV, JSON and data frames only.
+        key: name of the quantity in JSON and data frames.
+        title: displayed header; None for a column that is in JSON and data frames only.
         value: function from a row to its value; None if the value is unknown.
         unit: unit of the values; "fraction" is shown in per cent.
         error: function from a row to the standard error that is displayed with the value.
@@ -94,18 +89,6 @@ class Table(Generic[T]):
         """Return the unrounded values as a DataFrame."""
         return data_frame(self.records())
 
-    def csv(self) -> str:
-        """Return the table as CSV with unrounded numbers.
-
-        An apostrophe is put before each text that a spreadsheet would evaluate as a formula,
-        because texts may be untrusted.
-        """
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(_safe(column.key) for column in self.columns)
-        writer.writerows(map(_safe, row.values()) for row in self.records())
-        return text.getvalue()
-
     @property
     def legend(self) -> list[str]:
         """``about`` of each column with a value, without duplicates."""
@@ -113,22 +96,13 @@ class Table(Generic[T]):
         return [*dict.fromkeys(shown)]
 
     def html(self) -> str:
-        """Return the table as HTML for light and dark backgrounds; all texts are escaped."""
+        """Return the displayed texts as an HTML table, escaped."""
+        import pandas
 
-        def line(tag: str, texts: Sequence[str]) -> str:
-            cells = (
-                f'<{tag} style="text-align: {"right" if column.is_number else "left"}; '
-                f'padding: 0.2em 0.7em; white-space: nowrap">{escape(text)}</{tag[:2]}>'
-                for (column, _), text in zip(self.shown, texts, strict=True)
-            )
-            return f"<tr>{''.join(cells)}</tr>"
-
-        head = line('th scope="col"', [column.title or "" for column, _ in self.shown])
-        rows = zip(*(cells for _, cells in self.shown), strict=True)
-        body = "".join(line("td", cells) for cells in rows)
-        # Some notebooks give tables another text colour.
-        table = f'<table style="color: inherit"><thead>{head}</thead><tbody>{body}</tbody></table>'
-        return f'<div style="overflow-x: auto">{table}</div>'
+        titles = [column.title for column, _ in self.shown]
+        rows = [*zip(*(cells for _, cells in self.shown), strict=True)]
+        with pandas.option_context("display.max_colwidth", None):
+            return str(pandas.DataFrame(rows, columns=titles).to_html(index=False, border=0))
 
     def lines(self, width: int | None = None) -> list[Text]:
         """Return the header and the rows; no header if all titles are empty.
@@ -234,10 +208,3 @@ def _print(console: Console, lines: Sequence[str | Text], *, is_wrapped: bool) -
         text = line if isinstance(line, Text) else Text(line)
         text.plain = printable(text.plain)
         console.print(text, soft_wrap=not is_wrapped, highlight=False, markup=False, emoji=False)
-
-
-def _safe(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    text = printable(value)
-    return f"'{text}" if text.startswith(FORMULAS) else text

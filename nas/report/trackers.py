@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import warnings
@@ -22,17 +21,17 @@ from nas.common.errors import ConfigError, NasWarning
 from nas.common.text import last_line
 from nas.searching.listener import GenerationDone, Listener, SearchResult, Started
 
-TIME_LIMIT: Final = 30.0  # seconds of a call of a tracker, and of the wait after a search
+TIME_LIMIT: Final = 30.0  # seconds that a tracker has after the end of a search
 
 # A function of the numbers by name and ``step=``, and a function that ends the tracker's run.
 Opened: TypeAlias = tuple[Callable[..., object], Callable[[], object]]
 
 
 class Tracker(Listener):
-    """Sends hypervolume, size of the front, failures and best estimate of each generation.
+    """Sends hypervolume, size of the front and best estimate of each generation.
 
-    The step of the numbers is the number of proposals so far. If the tracker fails or exceeds
-    ``TIME_LIMIT``, it gets no more numbers, and a NasWarning says why; the search continues.
+    The step of the numbers is the number of proposals so far. A tracker that fails, or has not sent
+    all numbers ``TIME_LIMIT`` after the search, is ended, and a NasWarning says why.
 
     Args:
         name: "wandb" or "mlflow", which their environment variables configure, or "tensorboard",
@@ -57,7 +56,7 @@ class Tracker(Listener):
             self._process = subprocess.Popen(  # noqa: S603 - our own module
                 [
                     *(sys.executable, "-P", "-m", __name__),
-                    *(self._name, event.run, str(event.folder), str(TIME_LIMIT)),
+                    *(self._name, event.run, str(event.folder)),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=output,
@@ -76,7 +75,6 @@ class Tracker(Listener):
         values = {
             "search/hypervolume": generation.hypervolume,
             "search/front_size": len(generation.front),
-            "search/failures": event.counts.failed,
             f"search/best_{self._setup.objectives[0].name}": generation.best,
         }
         known = {name: value for name, value in values.items() if value is not None}
@@ -84,35 +82,31 @@ class Tracker(Listener):
         try:
             os.write(self._pipe.fileno(), f"{json.dumps([step, known])}\n".encode())
         except OSError:  # the process has ended, or has not read for hundreds of generations
-            self._give_up(self._process)
+            self._stop(1.0)
 
     def on_end(self, _: SearchResult) -> None:
-        """Wait until the tracker has all numbers, ``TIME_LIMIT`` at most."""
-        if self._process is None:
+        """Wait until the tracker has sent all numbers, ``TIME_LIMIT`` at most."""
+        self._stop(TIME_LIMIT)
+
+    def _stop(self, seconds: float) -> None:
+        process, self._process = self._process, None
+        if process is None:
             return
         self._pipe.close()
         try:
-            is_ok = self._process.wait(TIME_LIMIT) == 0
-        except subprocess.TimeoutExpired:
-            is_ok = False
-        if not is_ok:
-            self._give_up(self._process)
-
-    def _give_up(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = None
-        self._pipe.close()
-        if process.poll() is None or process.returncode == -signal.SIGALRM:
-            reason = f"no answer in {TIME_LIMIT:g} seconds"
-        else:
+            is_ok = process.wait(seconds) == 0
             reason = last_line(self._log.read_text(errors="replace"))
-        process.kill()
-        process.wait()
-        warnings.warn(
-            f"{self._name} did not accept the numbers of the search, which is not affected: "
-            f"{reason} ({self._log})",
-            NasWarning,
-            stacklevel=2,
-        )
+        except subprocess.TimeoutExpired:
+            is_ok, reason = False, f"no answer in {TIME_LIMIT:g} seconds"
+            process.kill()
+            process.wait()
+        if not is_ok:
+            warnings.warn(
+                f"{self._name} did not accept the numbers of the search, which is not affected: "
+                f"{reason} ({self._log})",
+                NasWarning,
+                stacklevel=2,
+            )
 
 
 def _open_wandb(run: str, _: Path) -> Opened:
@@ -142,18 +136,12 @@ def _open_tensorboard(_: str, folder: Path) -> Opened:
 TRACKERS: Final = {"wandb": _open_wandb, "mlflow": _open_mlflow, "tensorboard": _open_tensorboard}
 
 
-def _run_tracker(name: str, run: str, folder: str, limit: str) -> None:
-    """Pass each line of standard input to a tracker; SIGALRM ends a call that takes too long."""
-    import_module(name)
-    signal.setitimer(signal.ITIMER_REAL, float(limit))
+def _run_tracker(name: str, run: str, folder: str) -> None:
+    """Pass each line of standard input to a tracker."""
     log, finish = TRACKERS[name](run, Path(folder))
-    signal.setitimer(signal.ITIMER_REAL, 0)
     for line in sys.stdin:
         step, values = json.loads(line)
-        signal.setitimer(signal.ITIMER_REAL, float(limit))
         log(values, step=step)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.setitimer(signal.ITIMER_REAL, float(limit))
     finish()
 
 

@@ -40,12 +40,10 @@ class Evaluated:
 class GenerationDone:
     """The event that a generation is complete.
 
-    ``counts`` covers all generations up to this one. ``is_replayed``: all trainings of the
-    generation had ended before this process resumed the run.
+    ``is_replayed``: all its trainings had ended before this process resumed the run.
     """
 
     generation: Generation
-    counts: Counts
     is_replayed: bool
 
 

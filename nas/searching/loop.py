@@ -32,7 +32,7 @@ from nas.evaluation.trial import (
 from nas.searching.algorithm import TrialResult
 from nas.searching.listener import Evaluated, GenerationDone, Listener
 from nas.searching.proposing import Proposer
-from nas.store import Counts, Proposal, RunWriter
+from nas.store import Proposal, RunWriter
 from nas.store.files import write_file
 from nas.store.weights import remove_weights, weights_path
 
@@ -78,7 +78,7 @@ class Loop:
         self._num_trainings: Counter[tuple[str, Purpose]] = Counter()  # proposed, by mechanism
         self._results: list[TrialResult] = []  # up to the first proposal without a result
         self._running: dict[_Place, int] = {}  # numbers of proposals
-        self._num_generations, self._counts = 0, Counts()
+        self._num_generations = 0
         self._is_exhausted = False
         evaluator.on_incident = self._on_incident
 
@@ -256,8 +256,7 @@ class Loop:
         for generation in self._run.generations(first=self._num_generations)[
             : done - self._num_generations
         ]:
-            self._counts += generation.counts
-            self._listener.on_generation(GenerationDone(generation, self._counts, is_replayed))
+            self._listener.on_generation(GenerationDone(generation, is_replayed))
         self._num_generations = done
 
     def _record_generation(self, number: int) -> None:

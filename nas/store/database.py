@@ -61,7 +61,7 @@ CREATE TABLE trainings (  -- every finished training, of the search and of later
 ) STRICT;
 CREATE TABLE generations (  -- the state of the run after each generation
     number INTEGER NOT NULL UNIQUE AS (record ->> 'number') STORED,
-    record TEXT NOT NULL            -- Generation, without its counts
+    record TEXT NOT NULL            -- Generation
 ) STRICT;
 CREATE TABLE estimates (  -- estimates of each mechanism after the last generation
     key TEXT NOT NULL UNIQUE AS (record ->> 'key') STORED,

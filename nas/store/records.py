@@ -10,7 +10,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from pathlib import Path
@@ -175,9 +175,6 @@ class Counts:
     failed: int = 0
     stopped: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
-
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -314,7 +311,7 @@ class Generation:
     ``hypervolume`` is that of the front by estimates, as a fraction of the box between the ideal
     and the reference values of the objectives. ``best`` is the best estimate of the first objective
     in its unit; None without a result. ``front`` has the digests of the front's mechanisms from
-    best to worst in the first objective. ``counts`` are of this generation's proposals only.
+    best to worst in the first objective.
     """
 
     __pydantic_config__ = _FINITE
@@ -323,7 +320,6 @@ class Generation:
     hypervolume: float
     best: float | None
     front: tuple[str, ...]
-    counts: Annotated[Counts, Field(exclude=True)] = Counts()
 
 
 @dataclass(frozen=True, slots=True)

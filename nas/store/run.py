@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -192,34 +191,24 @@ class Run(Database):
 
     def generations(self, first: int = 0) -> tuple[Generation, ...]:
         """Return the complete generations from index ``first`` on, in order."""
-        with self.snapshot():
-            source = "generations WHERE number >= :first ORDER BY number"
-            generations = self.records(Generation, source, first=first)
-            counts = self._counts_by_generation(first)
-        return tuple(replace(g, counts=counts.get(g.number, Counts())) for g in generations)
+        source = "generations WHERE number >= :first ORDER BY number"
+        return self.records(Generation, source, first=first)
 
     def counts(self) -> Counts:
         """Return the numbers of all proposals so far."""
-        return sum(self._counts_by_generation().values(), start=Counts())
-
-    def _counts_by_generation(self, first: int = 0) -> dict[int, Counts]:
-        config = self.setup.config
-        rows = self.query(
+        (numbers,) = self.query(
             # "failed" and "stopped" as Candidate.status defines them
             "WITH ended AS (SELECT key, sum(purpose = 'search') >= :repeats AS evaluated, "
             "max(status = 'failed') AS failed, max(status = 'stopped') AS stopped "
             "FROM trainings WHERE purpose IN ('search', 'target') GROUP BY key) "
-            "SELECT number / :population, count(*), sum(verdict = 'new' AND ifnull(evaluated, 0)), "
+            "SELECT count(*), sum(verdict = 'new' AND ifnull(evaluated, 0)), "
             "sum(verdict = 'repeated'), sum(verdict = 'replayed'), sum(verdict = 'rejected'), "
             "sum(verdict = 'new' AND ifnull(failed, 0)), "
             "sum(verdict = 'new' AND ifnull(stopped AND NOT failed, 0)) "
-            "FROM proposals LEFT JOIN ended USING (key) "
-            "WHERE number >= :first * :population GROUP BY 1",
-            repeats=config.repeats,
-            population=config.population,
-            first=first,
+            "FROM proposals LEFT JOIN ended USING (key)",
+            repeats=self.setup.config.repeats,
         )
-        return {generation: Counts(*counts) for generation, *counts in rows}
+        return Counts(*(number or 0 for number in numbers))
 
     def summary(self) -> RunSummary:
         """Return the line of the run in the list of runs."""

@@ -28,18 +28,6 @@ def test_front_finds_a_run_by_default_name_or_path(nas: Any, at_runs: Path) -> N
     assert json.loads(answer)["run"] == "example"
 
 
-def test_front_as_csv(nas: Any, at_runs: Path, tmp_path: Path) -> None:
-    path = tmp_path / "new" / "front.csv"
-    result = nas("front", "example", "--csv", path)
-    assert result.out.startswith("run example")
-    assert result.err == f"{path}: the front as CSV.\n"
-    assert nas("front", "example", "--csv", "-") == (0, path.read_text(), "")
-    printed = nas("front", "example", "--csv", "-", "--all").out
-    assert len(printed.splitlines()) > len(path.read_text().splitlines()) > 1
-    for refused in (("--all",), ("--csv", "-", "--json"), ("--csv", tmp_path)):
-        assert nas("front", "example", *refused).status == 2
-
-
 def test_empty_front_exits_with_1(
     nas: Any, recorded_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -45,10 +43,6 @@ def cells(view: RunView) -> dict[str, list[str]]:
     return {str(column.title): texts for column, texts in shown}
 
 
-def rows(view: RunView, **options: Any) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(Front(view).to_csv(**options))))
-
-
 def with_estimate(candidate: Candidate, **changes: Any) -> Candidate:
     assert candidate.estimate is not None
     estimate = dataclasses.replace(candidate.estimate, **changes)
@@ -76,28 +70,29 @@ def test_answer_has_the_stable_keys_state_times_and_names(
         assert entry["p_dominates"] == view.dominated_by(member)
 
 
-def test_csv_has_a_row_a_member_with_every_number_in_full(example: RunView) -> None:
-    found, confirmed = rows(example), [m["confirmed"] for m in Front(example).to_dict()["members"]]
+def test_answer_has_each_member_with_every_number_in_full(example: RunView) -> None:
+    found = Front(example).to_dict()["members"]
     assert [row["id"] for row in found] == [member.digest for member in example.members]
-    for row, member, parts in zip(found, example.members, confirmed, strict=True):
-        assert float(row["accuracy_estimate"]) == member.objectives["accuracy"]
-        assert float(row["accuracy_error"]) == member.errors["accuracy"]
-        assert float(row["accuracy_score"]) == member.scores["accuracy"]
-        assert float(row["p_non_dominated"]) == member.p
-        assert int(row["seeds"]) == len(member.trainings)
-        assert {n: float(row[n]) for n in member.proposal.costs} == member.proposal.costs
+    assert [*Front(example).table["id"]] == [row["id"] for row in found]
+    for row, member in zip(found, example.members, strict=True):
+        assert row["accuracy_estimate"] == member.objectives["accuracy"]
+        assert row["accuracy_error"] == member.errors["accuracy"]
+        assert row["accuracy_score"] == member.scores["accuracy"]
+        assert row["p_non_dominated"] == member.p
+        assert row["seeds"] == len(member.trainings)
+        assert {n: row[n] for n in member.proposal.costs} == member.proposal.costs
         assert row["formula"] == member.proposal.formula
         assert row["parents"].split() == list(member.proposal.parents)
-        fresh = parts.get("fresh")
-        assert row["fresh_accuracy_mean"] == (str(fresh["mean"]) if fresh else "")
-        assert row["fresh_seeds"] == (str(len(fresh["values"])) if fresh else "")
+        fresh = row["confirmed"].get("fresh")
+        assert row["fresh_accuracy_mean"] == (fresh["mean"] if fresh else None)
+        assert row["fresh_seeds"] == (len(fresh["values"]) if fresh else None)
 
 
-def test_csv_of_all_has_every_trained_mechanism(example: RunView) -> None:
-    found = rows(example, every=True)
+def test_mechanisms_have_every_trained_one(example: RunView) -> None:
+    found = Front(example).mechanisms.to_dict("records")
     assert [row["id"] for row in found] == [one.digest for one in example.trained.values()]
     members = {member.digest for member in example.members}
-    assert {row["id"] for row in found if row["in_front"] == "1"} == members
+    assert {row["id"] for row in found if row["in_front"]} == members
     assert {row["id"] for row in found if row["status"] == "ok"} == {
         one.digest for one in example.candidates
     }

@@ -209,9 +209,7 @@ class Kit:
     def recorded(self, name: str = "run") -> dict[str, Any]:
         """Everything in a run that must not depend on workers and interruptions."""
         with open_run(self.root / name) as run:
-            steps = [
-                (g.number, g.hypervolume, g.best, g.counts, g.front) for g in run.generations()
-            ]
+            steps = [(g.number, g.hypervolume, g.best, g.front) for g in run.generations()]
             weights = (self.root / name / "weights").glob("*")
             return {
                 "proposals": run.proposals(),
@@ -221,6 +219,7 @@ class Kit:
                     for e in [t.evaluation]
                 },
                 "generations": steps,
+                "counts": run.counts(),
                 "front": [(m.digest, m.objectives, m.errors, m.scores, m.p) for m in run.front()],
                 "weights": {path.name: path.read_bytes() for path in weights},
             }

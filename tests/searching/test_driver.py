@@ -150,7 +150,6 @@ def test_resume_with_more_generations_equals_a_longer_search(
     assert [e.is_replayed for e in done] == [True] * 3 + [False] * 2
     assert heard.events[0].num_recorded == 18
     with open_run(whole) as run:
-        assert done[-1].counts == run.counts()
         assert [e.generation for e in done] == list(run.generations())
 
 
