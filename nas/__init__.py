@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from nas.api.genomes import cost as cost
     from nas.api.genomes import list_mechanisms as list_mechanisms
     from nas.api.genomes import list_objectives as list_objectives
-    from nas.api.genomes import list_plugins as list_plugins
     from nas.api.genomes import list_primitives as list_primitives
     from nas.api.genomes import list_spaces as list_spaces
     from nas.api.genomes import list_tasks as list_tasks
@@ -47,7 +46,7 @@ _MODULES: Final = {
     "nas.api.explaining": ("explain",),
     "nas.api.exporting": ("export",),
     "nas.api.genomes": (
-        *("build_attention", "cost", "list_mechanisms", "list_objectives", "list_plugins"),
+        *("build_attention", "cost", "list_mechanisms", "list_objectives"),
         *("list_primitives", "list_spaces", "list_tasks", "show", "validate"),
     ),
     "nas.api.judging": ("judge",),

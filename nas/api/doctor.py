@@ -5,22 +5,28 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from nas.api.genomes import list_plugins
-from nas.common.errors import NasError, RunError
+from nas.common.errors import NasError, NasWarning, RunError
 from nas.common.system import multiplies_in_bfloat16, processor_name
 from nas.common.text import last_line, plural
+from nas.costs import COSTS
 from nas.evaluation.execution import Execution, Machine, allocate, mps_runs
 from nas.evaluation.trial import Purpose
+from nas.exporting import EXPORTS
+from nas.genome.mechanisms import MECHANISMS
+from nas.genome.primitives.base import REGISTRY as PRIMITIVES
 from nas.report.units import human
+from nas.searching.algorithm import ALGORITHMS
 from nas.store import RUNS, Run, find_run, open_run, this_session
 from nas.store.frozen import load_frozen_task
 from nas.store.lock import is_held
 from nas.store.weights import read_weights, weights_path
+from nas.tasks import TASKS
 from nas.tasks.images.data import cache_folder
 
 
@@ -94,16 +100,18 @@ def _disk(runs: Path) -> Finding:
 
 
 def _plugins() -> list[Finding]:
-    found = [
-        Finding(
-            f"plug-in {plugin['name']}",
-            f"{group['group']} of {plugin['package']} {plugin['version']}: "
-            f"{plugin['fault'] or ', '.join(plugin['members'])}",
-            bool(plugin["fault"]),
-        )
-        for group in list_plugins()["groups"]
-        for plugin in group["plugins"]
-    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NasWarning)  # the findings name broken plug-ins
+        found = [
+            Finding(
+                f"plug-in {plugin.name}",
+                f"{registry.group} of {plugin.package} {plugin.version}: "
+                f"{plugin.fault or ', '.join(plugin.members)}",
+                bool(plugin.fault),
+            )
+            for registry in (PRIMITIVES, MECHANISMS, TASKS, COSTS, ALGORITHMS, EXPORTS)
+            for plugin in registry.plugins()
+        ]
     return found or [Finding("plug-ins", "none")]
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
 from nas import compiler
 from nas.common.arguments import public
 from nas.common.config import named_files
-from nas.common.errors import NasWarning
 from nas.common.objectives import QUALITY, check_count
 from nas.costs import COSTS
 from nas.genome import Genome
@@ -175,18 +172,3 @@ def list_spaces() -> dict[str, str]:
 def list_tasks() -> dict[str, str]:
     """Return a description of each built-in task, by name."""
     return {name: load_task(name).about for name in built_in_tasks()}
-
-
-def list_plugins() -> dict[str, Any]:
-    """Import all plug-ins of installed packages, and return them by group."""
-    from nas.exporting import EXPORTS
-    from nas.searching.algorithm import ALGORITHMS
-    from nas.tasks import TASKS
-
-    groups = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NasWarning)  # the result names broken plug-ins
-        for registry in (REGISTRY, MECHANISMS, TASKS, COSTS, ALGORITHMS, EXPORTS):
-            plugins = [asdict(plugin) for plugin in registry.plugins()]
-            groups.append({"group": registry.group, "noun": registry.noun, "plugins": plugins})
-    return {"groups": groups}

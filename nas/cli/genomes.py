@@ -28,7 +28,7 @@ def show(
     """Show formula, graph, costs and source of a genome.
 
     Of a named mechanism also the equations, the shapes, and how the paper's text was interpreted;
-    of a run's genome also results and lineage.
+    of a run's genome also its results.
     """
     from nas.api import genomes
     from nas.report.charts import write_svg

@@ -1,7 +1,7 @@
 """Tables, figures and HTML pages about runs and genomes, and classes of the API's results.
 
     run_view.py       recorded data of a run               verdict.py    summary of a run in words
-    table.py          tables for terminals, CSV and HTML   history.py    data of one mechanism
+    table.py          tables for terminals and notebooks   recorded.py   data of one mechanism
     front_columns.py  columns of fronts and of runs        front.py      table of a front
     charts.py         charts of costs and comparisons      front_chart.py  chart of a front
     graph.py          genome's graph as picture and text   units.py      formats of numbers

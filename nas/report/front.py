@@ -198,7 +198,7 @@ def next_commands(view: RunView) -> Table[tuple[str, str]]:
     plugins = [f"--plugin {shlex.quote(file)}" for file in plugin_files()]
     nas = " ".join(["nas", *plugins])
     commands = [
-        (f"{nas} show {best}", "formula, graph, costs, lineage and source"),
+        (f"{nas} show {best}", "formula, graph, costs, results and source"),
         (f"{nas} export {best} -o champion.py", "one readable file that needs torch alone"),
         (f"{nas} front {run} --plot front.png", "this front as a picture"),
     ]

@@ -263,6 +263,10 @@ class RunView:
         """The processors and GPUs of the trainings, without duplicates."""
         return tuple(dict.fromkeys(filter(None, (t.evaluation.hardware for t in self.trainings))))
 
+    def trained_as(self, candidate: Candidate) -> Candidate:
+        """Return the mechanism of equal function that the search trained, else the same one."""
+        return self.trained.get(candidate.key, candidate)
+
     def name_of(self, candidate: Candidate) -> str:
         """Return the names of the published mechanisms equal to a mechanism, joined by " = "."""
         return " = ".join(self.names.get(candidate.key, ()))

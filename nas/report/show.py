@@ -1,4 +1,4 @@
-"""The result of ``nas.show``: formula, graph, costs, results, lineage and source of a genome."""
+"""The result of ``nas.show``: formula, graph, costs, results and source of a genome."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, names_of
 from nas.report.costs import Sizes, sizes_of
 from nas.report.graph import drawing, drawing_table, graph_svg
-from nas.report.history import History, costs, facts, history_of, trainings_table
+from nas.report.recorded import costs, facts, recorded_answer, trainings_of, trainings_table
 from nas.report.result import Result
-from nas.report.run_view import STANDARD
+from nas.report.run_view import STANDARD, RunView
 from nas.report.table import Table, cut, line_width, named_values, say, say_table, words
 from nas.report.units import header, human, multiple
+from nas.store import Candidate, open_run
 from nas.store.sources import Source
 
 
@@ -33,8 +34,8 @@ class ShowResult(Result):
     ``origin`` is the genome as written, ``plan`` its normal form (simplified, canonical order) and
     ``digest`` the digest of that. ``mechanisms`` are the named mechanisms equal to it. ``costs``
     and ``source`` (readable Python) are those of one attention block at ``sizes`` and batch 1; if
-    the block cannot be built, they are None and ``problem`` is the reason. ``history`` is None
-    unless the genome is a run's.
+    the block cannot be built, they are None and ``problem`` is the reason. ``recorded`` is the
+    genome's run, if it has one, and the mechanism there.
     """
 
     origin: Source
@@ -45,7 +46,7 @@ class ShowResult(Result):
     costs: dict[str, int] | None
     source: str | None
     problem: str
-    history: History | None
+    recorded: tuple[RunView, Candidate] | None
 
     @property
     def genome(self) -> Genome:
@@ -71,7 +72,7 @@ class ShowResult(Result):
             "canonical": self.plan.genome.to_dict(),
             "graph": [asdict(line) for line in drawing(self.plan.genome)],
         }
-        return answer | (self.history.to_dict() if self.history else {})
+        return answer | (recorded_answer(*self.recorded) if self.recorded else {})
 
     def _repr_html_(self) -> str:
         costs, cost = self.problem, self.costs
@@ -110,6 +111,11 @@ def examine(
         code = plain_source(plan.genome, sizes.dim, sizes.heads, qkv_bias=sizes.qkv_bias)
     except GenomeError as error:
         problem = f"It does not exist at these sizes: {error}"
+    recorded = None
+    if source.run is not None and source.digest is not None:
+        with open_run(source.run) as run:
+            view = RunView.read(run)
+        recorded = view, view.by_digest[source.digest]
     return ShowResult(
         origin=source,
         sizes=sizes,
@@ -119,7 +125,7 @@ def examine(
         costs=cost,
         source=code,
         problem=problem,
-        history=history_of(source.run, source.digest) if source.run and source.digest else None,
+        recorded=recorded,
     )
 
 
@@ -129,7 +135,7 @@ def show(console: Console, result: ShowResult) -> None:
     def section(title: str) -> None:
         say(console, "", Text(cut(title, line_width(console) or len(title)), "bold"))
 
-    text, history = result.origin.text, result.history
+    text = result.origin.text
     say(console, f"{text}   digest {result.digest}")
     if others := [name for name in result.mechanisms if name != text]:
         say(console, f"the named mechanism {' = '.join(others)}")
@@ -144,16 +150,15 @@ def show(console: Console, result: ShowResult) -> None:
         say(console, result.problem)
     else:
         say_table(console, _costs(result.costs, result.sizes))
-    if history:
-        subject, view = history.result(history.mechanisms[0]), history.view
+    if result.recorded:
+        view, recorded = result.recorded
+        trained = view.trained_as(recorded)
         section(f"In run {view.name}, all attention layers together")
-        known = [(name, text) for name, text, _ in (*costs(view, subject), *facts(view, subject))]
+        known = [(name, text) for name, text, _ in (*costs(view, trained), *facts(view, trained))]
         say_table(console, named_values(known))
-        say(console, *filter(None, [history.mechanisms[0].proposal.note]))
+        say(console, *filter(None, [recorded.proposal.note]))
         section("Trainings")
-        say_table(console, trainings_table(view, history.trainings))
-        section("Lineage, nearest first")
-        say_table(console, history.lineage)
+        say_table(console, trainings_table(view, trainings_of(view, trained)))
     if result.source:
         section("Source")
         console.print(result.source.rstrip(), soft_wrap=True, highlight=False, markup=False)

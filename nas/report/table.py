@@ -102,7 +102,8 @@ class Table(Generic[T]):
         titles = [column.title for column, _ in self.shown]
         rows = [*zip(*(cells for _, cells in self.shown), strict=True)]
         with pandas.option_context("display.max_colwidth", None):
-            return str(pandas.DataFrame(rows, columns=titles).to_html(index=False, border=0))
+            table = pandas.DataFrame(rows, columns=titles).to_html(index=False, border=0)
+        return f'<div style="overflow-x: auto; white-space: nowrap">{table}</div>'
 
     def lines(self, width: int | None = None) -> list[Text]:
         """Return the header and the rows; no header if all titles are empty.

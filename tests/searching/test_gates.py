@@ -11,7 +11,8 @@ import pytest
 from nas.common.errors import ConfigError
 from nas.common.objectives import SearchConfig
 from nas.evaluation.trainer import LocalEvaluator
-from nas.report.history import history_of, trainings_table
+from nas.report.recorded import trainings_of, trainings_table
+from nas.report.run_view import RunView
 from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import Listener
 from nas.space import SearchSpace
@@ -119,8 +120,10 @@ def test_mechanism_that_misses_a_gate_is_no_candidate(searched: Any) -> None:
         missing = next(p.digest for p in run.proposals() if p.name == "uniform")
     again = resume_search(ended.folder, make_evaluator=LocalEvaluator)
     assert again.counts == ended.counts
-    history = history_of(ended.folder, missing)
-    (training,) = trainings_table(history.view, history.trainings).records()
+    with open_run(ended.folder) as run:
+        view = RunView.read(run)
+    rows = trainings_of(view, view.by_digest[missing])
+    (training,) = trainings_table(view, rows).records()
     assert training["status"] == "stopped"
     assert str(training["error"]).startswith("gate of first")
 

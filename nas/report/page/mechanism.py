@@ -11,8 +11,8 @@ from nas.common.config import parse_yaml
 from nas.common.errors import NasError
 from nas.compiler import make_plan, plain_source
 from nas.report.graph import graph_svg
-from nas.report.history import PartTraining, costs, facts, trainings_table
 from nas.report.page.rendering import address
+from nas.report.recorded import PartTraining, costs, facts, trainings_of, trainings_table
 from nas.report.run_view import RunView
 from nas.report.units import amount, header, minus, points
 from nas.store import Candidate
@@ -32,9 +32,6 @@ def mechanisms(view: RunView) -> Iterator[dict[str, Any]]:
     keys = sorted({*(t.key for t in view.confirmations), *view.names} & view.trained.keys())
     whole = [*view.titles, *(view.trained[key].digest for key in keys)]
     whole = [*dict.fromkeys([*whole, *(member.digest for member in view.members)])][:MOST_WHOLE]
-    confirmations: dict[str, list[PartTraining]] = {}
-    for title, training in view.confirmations_by_part:
-        confirmations.setdefault(training.key, []).append((title, training))
     members = {member.digest for member in view.members}
     for mechanism in view.mechanisms:
         titles = list(view.titles.get(mechanism.digest, ()))
@@ -42,8 +39,7 @@ def mechanisms(view: RunView) -> Iterator[dict[str, Any]]:
         source = shlex.quote(f"{view.label}/{view.short(mechanism)}")
         is_whole = mechanism.digest in whole
         is_trained = view.trained.get(mechanism.key) is mechanism
-        searched = [("search", training) for training in mechanism.searched]
-        confirmed = confirmations.get(mechanism.key, []) if is_trained else []
+        trainings = trainings_of(view, mechanism) if is_trained else []
         yield {
             "address": address(view.name, mechanism.digest),
             "name": view.called(mechanism),
@@ -60,8 +56,8 @@ def mechanisms(view: RunView) -> Iterator[dict[str, Any]]:
                 f"nas evaluate {source} mha --seeds 5",
             ),
             "whole": _whole(view, mechanism) if is_whole else None,
-            "curves": _curves(view, mechanism, searched, confirmed) if is_whole else [],
-            "trainings": trainings_table(view, [*searched, *confirmed]).shown,
+            "curves": _curves(view, mechanism, trainings) if is_whole else [],
+            "trainings": trainings_table(view, trainings).shown,
         }
 
 
@@ -113,17 +109,13 @@ def _whole(view: RunView, mechanism: Candidate) -> dict[str, Any]:
 
 
 def _curves(
-    view: RunView,
-    mechanism: Candidate,
-    searched: Sequence[PartTraining],
-    confirmed: Sequence[PartTraining],
+    view: RunView, mechanism: Candidate, own: Sequence[PartTraining]
 ) -> list[dict[str, Any]]:
     """Return a picture of learning curves for each task: lines by epoch in pixels, and ticks."""
     metric, standard = view.metric, view.standard
     if metric is None:
         return []
-    trainings = [("own", training) for _, training in searched]
-    trainings += [("fresh", training) for _, training in confirmed]
+    trainings = [("own" if part == "search" else "fresh", training) for part, training in own]
     if standard is not None and standard is not mechanism:
         trainings = [*(("base", training) for training in standard.searched), *trainings]
     by_task: dict[str, list[tuple[str, list[float]]]] = {}
