@@ -11,7 +11,7 @@ from nas.api.execution import DEFAULT_POLICY, DEFAULT_TASK, Executing, resolve_l
 from nas.common.arguments import public
 from nas.common.errors import ConfigError
 from nas.common.objectives import MAX_SEED, check_count
-from nas.common.rates import BY_VALIDATION, CHOOSING_SEEDS
+from nas.common.rates import CHOOSING_SEEDS
 from nas.costs import default_costs
 from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.study import (
@@ -21,6 +21,7 @@ from nas.evaluation.study import (
     resolve_under,
     study,
     study_at_rates,
+    tries_rates,
     why_not,
 )
 from nas.evaluation.trial import Evaluator, Purpose
@@ -43,7 +44,7 @@ def evaluate(
     overrides: Mapping[str, Any] | None = None,
     seeds: int = 1,
     seed: int = 0,
-    rates: bool = False,
+    rates: bool | None = None,
     policy: str = DEFAULT_POLICY,
     record: str | Path | None = None,
     test: bool = False,
@@ -76,14 +77,14 @@ def evaluate(
     """
     check_count("seeds", seeds)
     check_count("seed", seed, 0, MAX_SEED)
-    if rates and test:
-        raise ConfigError(BY_VALIDATION)
     options = Execution(**execution)
     given = [sources] if isinstance(sources, str | Path | Genome) else [*sources]
     check_count("number of sources", len(given))
     compared = resolve_legal(given if against is None else [against, *given], policy, runs)
     named = {source.text: source.mechanism for source in compared}
     loaded = _load_tasks([tasks] if isinstance(tasks, str) else tasks, data, overrides, compared)
+    compares = len(named) > 1
+    is_tuned = tries_rates(rates if compares else bool(rates), loaded.values(), seeds, test)
     # All data are loaded before the first training, so that missing data are reported at once.
     examples = {n: task.load_test() if test else task.load() for n, task in loaded.items()}
     absent = untrainable(named, loaded, options.time_limit)
@@ -91,9 +92,10 @@ def evaluate(
         name: [each for each in named.items() if name not in absent.get(each[0], {})]
         for name in loaded
     }
-    repeats = range(seeds + CHOOSING_SEEDS if rates else seeds)
+    repeats = range(seeds + CHOOSING_SEEDS if is_tuned else seeds)
     total = len(repeats) * sum(
-        len(present[name]) * (len(task.at_rates()) if rates else 1) for name, task in loaded.items()
+        len(present[name]) * (len(task.at_rates()) if is_tuned else 1)
+        for name, task in loaded.items()
     )
     folders = [source.run for source in compared if source.run is not None]
     trained: list[TrainingRow] = []
@@ -102,14 +104,14 @@ def evaluate(
             place = task, examples[name]
             with on_demand(partial(make_evaluator, options, *place)) as evaluator:
                 for _, row in train(
-                    present[name], *place, evaluator, recorded, repeats, seed, is_tuned=rates
+                    present[name], *place, evaluator, recorded, repeats, seed, is_tuned=is_tuned
                 ):
                     trained.append(row)
                     if on_training is not None:
                         on_training(trained[-1], len(trained), total)
     order = [*named]
     trained.sort(key=lambda row: (order.index(row.mechanism), row.repeat))
-    reference = order[0] if len(order) > 1 else None
+    reference = order[0] if compares else None
     return compare(
         trained, {name: name for name in loaded}, reference, seeds, absent=absent, test=test
     )

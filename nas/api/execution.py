@@ -14,9 +14,10 @@ Args:
         the task of the run of ``source``, or 64 and 4.
     seeds: number of trainings of each mechanism; all mechanisms share the seeds.
     seed: number from which the seeds of trainings derive.
-    rates: whether to train each mechanism at each of the task's learning rates, and to compare
-        mechanisms at their best rates, see ``nas.common.rates``. ``CHOOSING_SEEDS`` further
-        trainings at each rate choose the rate.
+    rates: whether to choose a learning rate for each mechanism by two further trainings at each of
+        the task's rates, and to compare mechanisms at their best rates, see ``nas.common.rates``.
+        By default where a claim is possible: mechanisms are compared, with two seeds or more, on
+        validation examples, and each task offers rates.
     policy: name or path of the rules that genomes must obey; genomes of a run obey the run's.
     record: database file that stores finished trainings, so that they are not repeated.
     run: name or path of a run, or "latest".

@@ -12,6 +12,7 @@ from nas.api.execution import Executing, task_of
 from nas.common.arguments import public
 from nas.common.objectives import SearchConfig
 from nas.evaluation.execution import Execution, make_evaluator
+from nas.evaluation.trial import NOT_RECORDED
 from nas.genome import Genome
 from nas.report.comparison import Comparison, TrainingRow
 from nas.report.confirmation import make_confirmation, training_row
@@ -145,7 +146,7 @@ def confirm(
     test: bool = False,
     data: str | None = None,
     against: str | Path | Genome | None = None,
-    rates: bool = False,
+    rates: bool | None = None,
     runs: str | Path = RUNS,
     on_training: Callable[[TrainingRow, int, int], None] | None = None,
     **execution: Unpack[Executing],
@@ -193,7 +194,7 @@ def confirm(
         trained = confirm_run(writer, plan, partial(make_evaluator, options))
         with closing(trained):  # stops the workers if ``on_training`` raises
             for done, (stage, mechanism, training) in enumerate(trained, 1):
-                if on_training is not None:
+                if on_training is not None and training.recorded == NOT_RECORDED:
                     row = training_row(plan, stage, mechanism, training)
                     on_training(row, done, plan.total)
         return make_confirmation(writer.run, plan)

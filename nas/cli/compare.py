@@ -33,7 +33,7 @@ def evaluate(
     ] = None,
     seeds: options.Seeds = 1,
     seed: options.StudySeed = 0,
-    rates: options.Rates = False,
+    rates: options.Rates = None,
     policy: options.Policy = None,
     record: options.Record = None,
     test: Annotated[

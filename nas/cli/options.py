@@ -46,8 +46,8 @@ Record: TypeAlias = Annotated[
     Path | None, typer.Option(help="A file of finished trainings, which are not repeated.")
 ]
 Rates: TypeAlias = Annotated[
-    bool,
-    typer.Option("--rates", help="Compare at the best of the task's learning rates; more seeds."),
+    bool | None,
+    typer.Option(help="Choose each mechanism's learning rate; default: where a claim is possible."),
 ]
 Track: TypeAlias = Annotated[
     str | None, typer.Option(help="Also send numbers to wandb, mlflow or tensorboard.")

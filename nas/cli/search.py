@@ -143,7 +143,7 @@ def confirm(
             help="Also train this mechanism, or FILE.py:CLASS, which is executed; compare with it.",
         ),
     ] = None,
-    rates: options.Rates = False,
+    rates: options.Rates = None,
     runs: options.Runs = Path("runs"),
     as_json: options.AsJson = False,
     **execution: Any,

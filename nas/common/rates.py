@@ -29,10 +29,6 @@ from nas.common.objectives import Direction
 CHOOSING_SEEDS: Final = 2
 CLOSING: Final = 0.005  # the probability with which each worse rate closes a mechanism's best one
 Scores: TypeAlias = Mapping[str, dict[float, dict[int, float | None]]]  # by name, rate and repeat
-BY_VALIDATION: Final = (
-    "rates and test: learning rates are chosen and compared on validation examples; expected one "
-    "of the two options."
-)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from nas.common.errors import NasError
+from nas.common.errors import ConfigError, NasError
 from nas.common.objectives import Metric, Objective
 from nas.common.rates import CHOOSING_SEEDS, Scores, open_rates
 from nas.compiler import ResolvedGenome
@@ -96,6 +96,22 @@ def study(
         rate = trial.learning_rate
         place = purpose, places[rate], task.name, trial.key
         yield from named(Training(*place, "", trial.repeat, evaluation), rate)
+
+
+def tries_rates(rates: bool | None, tasks: Iterable[Task], seeds: int, is_tested: bool) -> bool:
+    """Return whether the tasks' learning rates are tried.
+
+    By default they are if all tasks offer rates, and two seeds or more permit a claim. Rates are
+    chosen on validation examples, so they are not tried for an evaluation on test sets.
+    """
+    if rates and is_tested:
+        raise ConfigError(
+            "rates and test: learning rates are chosen and compared on validation examples; "
+            "expected one of the two options."
+        )
+    if rates is None:
+        return seeds > 1 and not is_tested and all(task.main.learning_rates for task in tasks)
+    return rates
 
 
 def study_at_rates(

@@ -182,7 +182,7 @@ def judgement_table(console: Console, result: Judgement) -> None:
             "Both had the same steps and learning rate, not the same time. A difference at the "
             "moment of a claim tends to be too large: `nas evaluate "
             f"{shlex.quote(result.against)} {shlex.quote(result.source)} "
-            "--seeds 10 --rates`, with the same task and data, measures it with fresh seeds at the "
+            "--seeds 10`, with the same task and data, measures it with fresh seeds at the "
             "best of several rates.",
         )
 

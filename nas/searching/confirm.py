@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from nas.common.errors import ConfigError, RunError
 from nas.common.objectives import Objective, check_count
 from nas.common.pareto import scaled_hypervolume
-from nas.common.rates import BY_VALIDATION, CHOOSING_SEEDS
+from nas.common.rates import CHOOSING_SEEDS
 from nas.costs import costs_of, default_costs
 from nas.evaluation.study import (
     costs_under,
@@ -27,6 +27,7 @@ from nas.evaluation.study import (
     resolve_under,
     study,
     study_at_rates,
+    tries_rates,
     why_not,
 )
 from nas.evaluation.trial import NOT_RECORDED, Stage, Training, task_fingerprint
@@ -121,7 +122,7 @@ def plan_confirmation(
     is_tested: bool = False,
     data: str | None = None,
     against: Source | None = None,
-    rates: bool = False,
+    rates: bool | None = None,
     time_limit: float | None = None,
 ) -> ConfirmationPlan:
     """Select mechanisms of a run to train again.
@@ -134,8 +135,6 @@ def plan_confirmation(
     """
     check_count("seeds", seeds)
     check_count("members", members)
-    if rates and is_tested:
-        raise ConfigError(BY_VALIDATION)
     setup = run.setup
     metric = next((o for o in setup.objectives if o.is_metric), None)
     if metric is None:
@@ -156,11 +155,12 @@ def plan_confirmation(
     if is_tested:
         _, last, _ = parts[-1]
         parts.append(("test", last, last.load_test()))
-    stages = tuple(ConfirmationStage(*part, is_tuned=rates) for part in parts)
+    is_tuned = tries_rates(rates, [task for _, task, _ in parts], seeds, is_tested)
+    stages = tuple(ConfirmationStage(*part, is_tuned=is_tuned) for part in parts)
     reference = None if against is None else _compared(run, against, stages, time_limit)
     if reference is not None:
         chosen.setdefault(reference.key, reference)
-    repeats = seeds + CHOOSING_SEEDS if rates else seeds
+    repeats = seeds + CHOOSING_SEEDS if is_tuned else seeds
     return ConfirmationPlan(metric, seeds, chosen, stages, reference, repeats)
 
 

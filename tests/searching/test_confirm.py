@@ -23,7 +23,7 @@ from nas.store.sources import resolve
 
 from .conftest import SPACE, Table, small_task
 
-FEW = {"seeds": 3, "members": 3}
+FEW = {"seeds": 3, "members": 3, "rates": False}
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +152,7 @@ def test_test_set_of_images_keeps_the_training_images(task: Any) -> None:
         ({"long": "comparisn"}, NasError, "did you mean 'comparison'"),
         ({"long": "bytes"}, ConfigError, "family 'bytes'; expected one of .* family, 'images'"),
         ({"data": "digit"}, ConfigError, "did you mean 'digits'"),
+        ({"rates": True, "is_tested": True}, ConfigError, "chosen and compared on validation"),
     ],
 )
 def test_invalid_argument_is_refused(folder: Any, options: Any, kind: Any, words: str) -> None:
@@ -161,7 +162,7 @@ def test_invalid_argument_is_refused(folder: Any, options: Any, kind: Any, words
 
 def test_rates_left_open_are_trained_and_recorded_apart(folder: Any, make_table: Any) -> None:
     first, again = make_table(), make_table()
-    answer = confirm(folder, first, rates=True)
+    answer = confirm(folder, first, rates=None)  # the default: the task offers rates
     num_rates, num_open = 3, 2  # Table is worse at the highest rate
     assert confirm(folder, again, rates=True) == answer
     assert again.trained == []
