@@ -8,7 +8,6 @@ smaller on an idle machine.
 from __future__ import annotations
 
 import argparse
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -152,6 +151,4 @@ def _add(genome: Genome, setting: LayerSetting, genomes: dict[Genome, None]) -> 
 
 
 def _block(genome: Genome, sizes: ModelSizes) -> torch.nn.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return build_attention(genome, sizes.dim, sizes.heads)
+    return build_attention(genome, sizes.dim, sizes.heads)

@@ -35,10 +35,7 @@ if TYPE_CHECKING:
     from nas.report.front import front as front
     from nas.report.page import write_report as write_report
     from nas.store.sources import load_genome as load_genome
-    from nas.surgery.merging import factor as factor
     from nas.surgery.merging import merge as merge
-    from nas.surgery.swap import load_swapped as load_swapped
-    from nas.surgery.swap import save_swapped as save_swapped
     from nas.surgery.swap import swap_attention as swap_attention
 
 _MODULES: Final = {
@@ -57,7 +54,7 @@ _MODULES: Final = {
     "nas.report.front": ("front",),
     "nas.report.page": ("write_report",),
     "nas.store.sources": ("load_genome",),
-    "nas.surgery": (*("factor", "load_swapped", "merge", "save_swapped", "swap_attention"),),
+    "nas.surgery": ("merge", "swap_attention"),
 }
 
 __all__ = [name for names in _MODULES.values() for name in names]

@@ -1,6 +1,6 @@
 """Read YAML and JSON into frozen models; errors name the file, the field and what to change.
 
-A duplicate key is an error, and an alias of YAML, so that a small file cannot expand to much data.
+A duplicate key is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pydantic
 import yaml
 
 from nas.common.errors import ConfigError
-from nas.common.system import read_regular
+from nas.common.system import read_limited
 from nas.common.text import plural
 
 MAX_BYTES = 4_000_000
@@ -44,7 +44,7 @@ def read_document(path: Path) -> Any:
     """Return the plain data of a YAML or JSON file, or raise ConfigError."""
     most = MAX_BYTES if path.suffix == ".json" else MAX_YAML_BYTES
     try:
-        text = read_regular(path, most).decode("utf-8-sig")
+        text = read_limited(path, most).decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from None
     except UnicodeDecodeError:
@@ -143,7 +143,7 @@ def shortened(text: str) -> str:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """A SafeLoader that rejects aliases and duplicate keys, and reads dates as text."""
+    """A SafeLoader that rejects duplicate keys, and reads dates as text."""
 
     yaml_implicit_resolvers = {
         first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
@@ -154,13 +154,6 @@ class _PlainLoader(yaml.SafeLoader):
         if kind is yaml.ScalarNode and ":" in value:  # 1:30 is a text, and not 90
             implicit = (False, False)
         return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        if isinstance(event, yaml.events.AliasEvent):
-            problem, mark = "aliases are not allowed here", event.start_mark
-            raise yaml.composer.ComposerError(None, None, problem, mark)  # type: ignore[arg-type]
-        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         mapping = super().construct_mapping(node, deep=deep)

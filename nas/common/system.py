@@ -1,4 +1,4 @@
-"""The operating system: regular files, interrupts by signals, and the name of the processor."""
+"""The operating system: files, interrupts by signals, and the name of the processor."""
 
 from __future__ import annotations
 
@@ -7,41 +7,19 @@ import gc
 import os
 import platform
 import signal
-import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 BFLOAT16_FLAGS: Final = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 _CPUINFO: Final = Path("/proc/cpuinfo")
 
 
-def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
-    """Open a regular file for reading; opening a pipe would block, and reading a device never ends.
-
-    ``follow`` permits a symbolic link, which can lead out of the folder of a run.
-
-    Raises:
-        OSError: the file is missing or not a regular file; ``strerror`` says which.
-    """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
-    try:
-        handle = os.open(path, flags)
-    except FileNotFoundError:
-        raise FileNotFoundError(errno.ENOENT, "there is no such file") from None
-    mode = os.fstat(handle).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(handle)
-        kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
-        raise OSError(errno.EINVAL, f"it is {kind}")
-    return os.fdopen(handle, "rb")
-
-
-def read_regular(path: Path, most: int, *, follow: bool = True) -> bytes:
-    """Return the content of a regular file, or raise OSError if it has more than ``most`` bytes."""
-    with open_regular(path, follow=follow) as file:
+def read_limited(path: Path, most: int) -> bytes:
+    """Return the content of a file, or raise OSError if it has more than ``most`` bytes."""
+    with path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")

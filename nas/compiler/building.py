@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import linecache
 import sys
-import warnings
 import weakref
 from functools import lru_cache
 from types import ModuleType
@@ -33,17 +32,12 @@ def build_attention(
     ``reference`` returns the interpreter in place of an instance of a generated class; both draw
     the same initial weights from torch's global generator.
 
-    Warns:
-        UserWarning: a primitive has parameter values with which it may never train.
-
     Raises:
         GenomeError: a primitive or parameter does not exist, or the mechanism cannot be built with
             these values of ``dim`` and ``heads``.
         ViolationError: the genome does not type-check.
     """
     plan = genome if isinstance(genome, Plan) else make_plan(genome)
-    for caution in plan.cautions:
-        warnings.warn(caution, stacklevel=2)
     if reference:
         return ReferenceAttention(plan, dim, heads, qkv_bias)
     check_sizes(dim, heads)

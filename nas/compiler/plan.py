@@ -94,12 +94,6 @@ class Plan:
     output: Type  # before heads are merged
     unsafe: tuple[str, ...]  # primitives that depend on later tokens: the mechanism is not causal
 
-    @property
-    def cautions(self) -> tuple[str, ...]:
-        """Warnings about parameter values with which a primitive may never train."""
-        texts = (step.primitive.check(step.params) for step in self.steps)
-        return tuple(dict.fromkeys(text for text in texts if text))
-
     def remarks(self, heads: int) -> tuple[str, ...]:
         """Return a warning for each fraction of the heads below one head, which becomes one."""
         labels = {stream.type.heads for stream in self.streams if stream.is_projected}

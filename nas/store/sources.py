@@ -20,7 +20,7 @@ from typing import Final
 from nas.common.arguments import public
 from nas.common.config import SUFFIXES, near, parse_json, read_document
 from nas.common.errors import ConfigError, ExportError, GenomeError, RunError
-from nas.common.system import read_regular
+from nas.common.system import read_limited
 from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, mechanism
@@ -132,7 +132,7 @@ def genome_of_export(path: Path) -> Genome:
         ExportError: the file cannot be read or was not written by an export.
     """
     try:
-        text = read_regular(path, _LARGEST_EXPORT).decode()
+        text = read_limited(path, _LARGEST_EXPORT).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", error)
         raise ExportError(f"{path}: cannot be read ({reason}).") from None

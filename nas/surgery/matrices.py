@@ -8,7 +8,7 @@ features, or is the identity under ``raw: shared``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -36,7 +36,7 @@ def repeated(heads: Affine, count: int) -> Affine:
 
 def refusal(reason: str) -> GenomeError:
     """Return the error for a block that cannot be changed."""
-    return GenomeError(f"the block cannot be merged or factored: {reason}.")
+    return GenomeError(f"the block cannot be merged: {reason}.")
 
 
 class MatrixBlock(ReferenceAttention):
@@ -111,16 +111,13 @@ class MatrixBlock(ReferenceAttention):
             weight = torch.eye(self.dim, self.dim + 1, dtype=torch.float64)
         return weight.view(stream.type.head_count(self.heads), -1, self.dim + 1)
 
-    def rebuilt(
-        self, genome: Genome, maps: Mapping[str, Affine], output: Tensor | None = None
-    ) -> MatrixBlock:
+    def rebuilt(self, genome: Genome, maps: Mapping[str, Affine]) -> MatrixBlock:
         """Return the block of a changed genome, with new maps and otherwise this block's weights.
 
         If a projection gets more heads, its heads are repeated. A new bias is zero.
 
         Args:
             maps: the new maps of the projections that change; the keys are ``q``, ``k`` and ``v``.
-            output: the weight of W_O with its bias as the last column, if W_O changes.
 
         Raises:
             GenomeError: the weights of an operation do not fit the new heads, or two operations of
@@ -138,7 +135,7 @@ class MatrixBlock(ReferenceAttention):
             linears[f"w{stream.name}"] = repeated(heads, count).flatten(0, 1)
         has_bias = self.has_bias or any(bool(weight[:, -1].any()) for weight in linears.values())
         if plan.genome.projections.has_wo:
-            linears["wo"] = self.linear("wo") if output is None else output
+            linears["wo"] = self.linear("wo")
         block = MatrixBlock(plan, self.dim, self.heads, has_bias)
         with torch.no_grad():
             for name, weight in linears.items():
@@ -174,7 +171,7 @@ class MatrixBlock(ReferenceAttention):
             if read and step.index != index:
                 raise refusal(
                     f"{read[0]} is read by {step.module} too; expected no other reader of a stream "
-                    "that is merged or factored"
+                    "that is merged"
                 )
 
 
@@ -184,18 +181,14 @@ def mapped(weight: Float[Tensor, "*h v w"], first: Affine) -> Affine:
     return torch.cat((weight @ first[..., :-1], weight @ first[..., -1:]), dim=-1)
 
 
-def agree(
-    first: Callable[[Tensor, Tensor | None], Tensor],
-    second: Callable[[Tensor, Tensor | None], Tensor],
-    dim: int,
-) -> bool:
+def agree(first: MatrixBlock, second: MatrixBlock) -> bool:
     """Return whether two blocks give equal outputs, without a mask and with a causal mask.
 
-    The blocks are functions of random tokens (b, n, ``dim``) in float64 and of a mask. The tokens
-    have several magnitudes, since the sums of a query's weights may depend on the scores.
+    The random tokens have several magnitudes, since the sums of a query's weights may depend on the
+    scores.
     """
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.randn(2, _TOKENS, dim, generator=generator, dtype=torch.float64)
+    tokens = torch.randn(2, _TOKENS, first.dim, generator=generator, dtype=torch.float64)
     causal = torch.ones(_TOKENS, _TOKENS, dtype=torch.bool).tril()
     for magnitude in _MAGNITUDES:
         for mask in (None, causal):

@@ -8,18 +8,16 @@ them becomes the mechanism's graph. docs/mechanisms.md describes the effect of e
 genome.
 
 The names of new parameters contain ``core.`` after the name of the attention module. Load a
-checkpoint of the original model before the swap, or with ``strict=False`` after the swap.
+checkpoint of the original model before the swap, or with ``strict=False`` after the swap. The
+``state_dict`` of a swapped model fits a model after the same swap.
 """
 
 from __future__ import annotations
 
-import glob
 import warnings
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -27,7 +25,6 @@ from torch import nn
 
 from nas.common.arguments import public
 from nas.common.errors import GenomeError, NasError, NasWarning
-from nas.compiler import make_plan
 from nas.genome import Genome, Rest
 from nas.store.sources import load_genome
 from nas.surgery.conversion import converted
@@ -75,9 +72,6 @@ def swap_attention(
     Returns:
         The names of the changed modules, in the model's order.
 
-    Warns:
-        UserWarning: a part of the mechanism can never train.
-
     Raises:
         GenomeError, ViolationError: the mechanism does not start equal to softmax attention, or
             without ``preserve`` the model cannot hold it.
@@ -94,8 +88,6 @@ def swap_attention(
             "preserve=False converts it."
         )
     swaps = [(site, *_prepared(site, each)) for site, each in chosen]
-    for caution in make_plan(genome).cautions:
-        warnings.warn(caution, stacklevel=2)
     for site, core, projections in swaps:
         if projections:
             site.host.replace(site.module, projections)
@@ -112,59 +104,11 @@ def swap_attention(
 def _save_pretrained(model: Any, *arguments: Any, **options: Any) -> Any:
     warnings.warn(
         "save_pretrained saves no mechanism, and from_pretrained would load the model with its own "
-        "attention; use nas.save_swapped and nas.load_swapped.",
+        "attention; save the state_dict, and load it into a model after the same swap.",
         NasWarning,
         stacklevel=2,
     )
     return type(model).save_pretrained(model, *arguments, **options)
-
-
-@public
-def save_swapped(model: nn.Module, file: str | Path) -> None:
-    """Save the weights of a model, and the genomes that ``nas.swap_attention`` put into it.
-
-    Raises:
-        NasError: no attention of the model was replaced.
-    """
-    genomes = {
-        name.removesuffix(CORE).removesuffix("."): core.genome.to_dict()
-        for name, core in model.named_modules()
-        if isinstance(core, AttentionCore)
-    }
-    if not genomes:
-        raise NasError(f"save_swapped: {type(model).__name__} holds no swapped attention.")
-    torch.save({"attention": genomes, "state_dict": model.state_dict()}, file)
-
-
-@public
-def load_swapped(model: nn.Module, file: str | Path) -> nn.Module:
-    """Replace the attention of a model as in the saved model, load the weights, return the model.
-
-    Args:
-        model: a model like the saved one before the swap; it is changed in place.
-        file: a file of ``save_swapped``. Loading it runs no code from it.
-
-    Raises:
-        NasError: the file cannot be read, was not written by ``save_swapped``, or contains NaN; or
-            the model has other attention.
-        RuntimeError: the weights do not fit the model.
-    """
-    try:
-        saved = torch.load(file, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise NasError(f"{file}: cannot be read ({error.strerror}).") from None
-    except (RuntimeError, EOFError, UnpicklingError):  # of other formats
-        saved = None
-    if not isinstance(saved, dict) or saved.keys() != {"attention", "state_dict"}:
-        raise NasError(f"{file}: expected a file that nas.save_swapped wrote.")
-    for name, tensor in saved["state_dict"].items():
-        if tensor.isnan().any():
-            raise NasError(f"{file}: the tensor {name!r} contains NaN; the model has diverged.")
-    for name, document in saved["attention"].items():
-        genome = Genome.from_dict(document, f"{file}, {name}")
-        swap_attention(model, genome, where=[glob.escape(name)], preserve=False)
-    model.load_state_dict(saved["state_dict"])
-    return model
 
 
 def _sites(model: nn.Module) -> list[_Site]:

@@ -10,7 +10,6 @@ from typing import Final
 
 from nas.common.config import near
 from nas.common.errors import DataError, NasWarning
-from nas.common.system import open_regular
 from nas.common.text import plural
 
 TRAIN: Final = "train"
@@ -42,14 +41,13 @@ def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """Return the content of a regular file, whose path may begin with ~.
+    """Return the content of a file, whose path may begin with ~.
 
     Raises:
         DataError: the file cannot be read.
     """
     try:
-        with open_regular(Path(path).expanduser()) as file:
-            return file.read()
+        return Path(path).expanduser().read_bytes()
     except OSError as error:
         raise DataError(
             f"{path}: cannot be read ({error.strerror}); expected a text file."

@@ -9,9 +9,8 @@ A check tests all promises of a family, such as "a pickled module computes the s
 AssertionError with the broken promise, the case, what was found and what was expected.
 """
 
-from nas.testing.algorithms import check_algorithm
 from nas.testing.mechanisms import check_mechanism
 from nas.testing.primitives import check_primitive
 from nas.testing.tasks import check_task
 
-__all__ = ["check_algorithm", "check_mechanism", "check_primitive", "check_task"]
+__all__ = ["check_mechanism", "check_primitive", "check_task"]

@@ -7,7 +7,6 @@ value of a choice or flag, and the default, the lowest and the second lowest val
 from __future__ import annotations
 
 import itertools
-import warnings
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -71,10 +70,8 @@ def build(case: Case, sizes: Sizes = SIZES, *, randomised: bool = True) -> nn.Mo
     available = asdict(sizes) | {"bias": True, "filtered": True}
     available |= dict.fromkeys(("head_width", "rank"), sizes.width)
     torch.manual_seed(3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about initialisations that never train
-        arguments = {name: available[name] for name in case.primitive.sizes}
-        module = case.primitive.module(**arguments, **case.params).double()
+    arguments = {name: available[name] for name in case.primitive.sizes}
+    module = case.primitive.module(**arguments, **case.params).double()
     if randomised:
         for schedule in noisy(module).buffers():
             schedule.fill_(1e9)  # a schedule at its end no longer changes

@@ -107,25 +107,6 @@ def equals_the_interpreter(genome: Genome) -> None:
                 require_same(actual, expected, what, 1e-9)
 
 
-def reaches_other_tokens(genome: Genome) -> None:
-    """A token changes the output of another token, and in causal calls its own.
-
-    The last token is left out if tokens reach others by a recurrence, which reads no later token.
-    """
-    block, (first, second) = _block(genome), _draw(genome).split(1)
-    is_changed = torch.eye(first.shape[1], dtype=torch.bool)[:, :, None]
-    changed = torch.where(is_changed, second, first)  # token i of sequence i
-    for is_causal in (False,) if make_plan(genome).unsafe else (False, True):
-        gap = block(changed, is_causal=is_causal) - block(first, is_causal=is_causal)
-        effects = gap.abs().amax(dim=2)
-        if is_causal:  # the first token may see nothing but itself, and leave itself out
-            require(effects.diag()[1:].min() > 1e-6, "a token does not see itself")
-        else:
-            most = effects.fill_diagonal_(0.0).amax(dim=1)
-            most = most[:-1] if _is_recurrent(genome) else most
-            require(most.min() > 1e-6, f"token {int(most.argmin())} reaches none")
-
-
 def sees_no_later_token_and_no_other_example(genome: Genome) -> None:
     """An output depends on no other example and, in causal calls, on no later token.
 
@@ -202,7 +183,6 @@ def starts_from_the_seed(genome: Genome) -> None:
 PROMISES: Final[tuple[Promise, ...]] = (
     exists_at_other_sizes,
     equals_the_interpreter,
-    reaches_other_tokens,
     sees_no_later_token_and_no_other_example,
     is_equal_in_longer_sequences,
     gives_zeros_without_visible_keys,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from nas.common.errors import ConfigError
-from nas.common.system import read_regular
+from nas.common.system import read_limited
 from nas.genome import Genome
 
 _LARGEST_FILE: Final = 2**22
@@ -60,7 +60,7 @@ def read_user_module(source: str) -> UserModule:
     if not class_name.isidentifier():
         raise ConfigError(f"{source}: found the class {class_name!r}; expected FILE.py:CLASS.")
     try:
-        text = read_regular(Path(path), _LARGEST_FILE).decode()
+        text = read_limited(Path(path), _LARGEST_FILE).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", error)
         raise ConfigError(f"{source}: {path} cannot be read ({reason}).") from None

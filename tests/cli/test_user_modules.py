@@ -276,7 +276,7 @@ def test_unusable_module_is_one_sentence(nas: Any, case: str) -> None:
 def test_missing_file_and_cost_of_an_unusable_one(nas: Any) -> None:
     missing = nas("evaluate", "missing.py:Bad", "--tasks", "tiny.yaml", *LOCAL)
     assert missing.status == 2
-    assert "missing.py cannot be read (there is no such file)." in missing.err
+    assert "missing.py cannot be read (No such file or directory)." in missing.err
     Path("bad.py").write_text(TEMPLATE.format(**PARTS | {"forward": "return 1"}))
     cost = nas("cost", "bad.py:Bad", "--dim", 16, "--heads", 2, "--tokens", 17)
     assert (cost.status, cost.err.count("\n")) == (2, 1)

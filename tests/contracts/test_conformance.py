@@ -159,8 +159,6 @@ def test_kit_detects_a_deviation_from_the_reference() -> None:
 
 
 def test_kit_detects_a_broken_mechanism() -> None:
-    with pytest.raises(AssertionError, match="token 0 reaches none"):
-        check_mechanism(build(("gelu", "v")))
     mha = build(("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
     with pytest.raises(AssertionError, match=r"\[\] have none; expected \['wq.weight'\]"):
         check_mechanism(mha, still=["wq.weight"])

@@ -36,7 +36,7 @@ from nas.store import (
 )
 from nas.store.frozen import frozen_space
 from nas.tasks import Data, Task, load_task
-from nas.testing.algorithms import OBJECTIVES, SIZES, SPACE, make_context, proposer_of
+from tests.searching.driving import OBJECTIVES, SIZES, SPACE, make_context, proposer_of
 
 SESSION = Session("nas search", {"nas": "0.1"}, "a CPU")
 ACCURACY, MACS, LOSS, PARAMS = OBJECTIVES

@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import chain
+
 import pytest
 
-from nas.testing import check_algorithm
-from nas.testing.algorithms import drive, driven, proposer_of
+from nas.searching.algorithm import TrialResult
+from nas.space.rules import load_policy, validate
+from tests.searching.driving import OBJECTIVES, SPACE, drive, driven, proposer_of, result_of
 
 NAMES = ("nsga2", "random", "regularized-evolution", "surrogate")
+LAGS = (None, 4)  # a generation, and a lag that suits a few workers
 
-
-@pytest.mark.parametrize(
+each_algorithm = pytest.mark.parametrize(
     "name", ["nsga2", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
 )
-def test_algorithm_keeps_its_promises(name: str) -> None:
-    check_algorithm(name)
+
+
+@each_algorithm
+def test_each_proposal_ends_with_a_new_mechanism(name: str) -> None:
+    """Also if trainings fail, and with one or four objectives."""
+    searches = [driven(name, lag) for lag in LAGS]
+    searches.append(drive(proposer_of(name), 25, lambda p: TrialResult.of(p, None)))
+    for width in (1, 4):
+        proposer = proposer_of(name, objectives=OBJECTIVES[:width])
+        searches.append(drive(proposer, 25, partial(result_of, width=width)))
+    for drawn in searches:
+        keys = {attempts[-1].key for attempts in drawn if attempts[-1].is_new}
+        assert len(keys) == len(drawn)
+
+
+@each_algorithm
+def test_proposals_are_legal_and_lie_in_the_space(name: str) -> None:
+    policy = load_policy(SPACE.policy)
+    for proposal in chain.from_iterable(driven(name)):
+        assert not validate(proposal.genome, policy)
+        assert proposal.operator == "mechanism" or not SPACE.excludes(proposal.genome)
+
+
+@each_algorithm
+def test_equal_seeds_and_results_give_equal_proposals_also_after_a_resumption(name: str) -> None:
+    for lag in LAGS:
+        drawn = driven(name, lag)
+        results = [result_of(attempts[-1]) for attempts in drawn]
+        for begin in (0, 10, 27):
+            end = begin + 12  # more than a generation
+            again = proposer_of(name, lag=lag)
+            again.follow(p for attempts in drawn[:begin] for p in attempts)
+            assert [again.propose(number, results) for number in range(begin, end)] == (
+                drawn[begin:end]
+            )
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,7 +12,7 @@ from nas.genome.canonical import digest
 from nas.genome.mechanisms import mechanism
 from nas.searching.algorithm import Attempt
 from nas.searching.filtering import ILLEGAL
-from nas.testing.algorithms import drive, result_of
+from tests.searching.driving import drive, result_of
 
 MHA, GQA = mechanism("mha").genome, mechanism("gqa").genome
 

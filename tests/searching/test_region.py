@@ -20,7 +20,7 @@ from nas.searching.algorithm import TrialResult
 from nas.searching.archive import Archive
 from nas.searching.nsga2 import Nsga2
 from nas.searching.setup import limit_of, relative_limits
-from nas.testing.algorithms import OBJECTIVES, SPACE
+from tests.searching.driving import OBJECTIVES, SPACE
 
 ACCURACY, MACS = OBJECTIVES[:2]
 LIMITED = (replace(ACCURACY, limit=0.5), replace(MACS, limit=100.0))

@@ -118,7 +118,7 @@ def test_bias_that_changes_the_weights_is_refused(
     nodes: Any, what: str, bias: str, words: str
 ) -> None:
     block = built(build(*nodes), qkv_bias=True)
-    with pytest.raises(GenomeError, match=f"be merged or factored: {words}"):
+    with pytest.raises(GenomeError, match=f"be merged: {words}"):
         merge(block, what)
     with torch.no_grad():
         block.get_submodule(bias).bias.zero_()

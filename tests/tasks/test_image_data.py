@@ -86,7 +86,6 @@ def test_image_folder_crops_the_middle_square_and_expands_grey(image_folder, tmp
         (lambda train: os.truncate(train / "cat" / "0.png", 60), "1 file of 12 cannot be read as"),
         (lambda train: (train / "cat" / "0.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n" * 9),
          "cannot be read as an image"),
-        (lambda train: os.mkfifo(train / "cat" / "pipe.png"), "no regular file"),
     ],
 )  # fmt: skip
 def test_image_folder_reports_missing_and_damaged_files(image_folder, ruin, words):

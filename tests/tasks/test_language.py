@@ -60,7 +60,7 @@ def test_chance_of_bytes_knows_their_frequencies(path):
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("short.txt", "expected at least"), ("none.txt", "there is no such file"), ("", "a folder")],
+    [("short.txt", "expected at least"), ("none.txt", "No such file"), ("", "Is a directory")],
 )
 def test_unusable_text_is_an_error(tmp_path, name, words):
     (tmp_path / "short.txt").write_bytes(b"short")

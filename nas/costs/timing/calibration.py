@@ -6,7 +6,6 @@ as in a training. A mechanism that cannot be captured is left out.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -115,9 +114,7 @@ def _blocks(
             plan = resolve(genome, sizes, is_causal=None).plan
             if plan.genome in genomes or (is_causal and plan.unsafe):
                 continue
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # designs that never train are timed too
-                block = build_attention(plan.genome, sizes.dim, sizes.heads, qkv_bias=qkv_bias)
+            block = build_attention(plan.genome, sizes.dim, sizes.heads, qkv_bias=qkv_bias)
         except NasError:
             continue
         genomes.add(plan.genome)

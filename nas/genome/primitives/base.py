@@ -186,8 +186,7 @@ class Primitive:
         source: paper and equation that define the operation.
         commutes: whether exchanging the first two operands does not change the result.
         is_causal_safe: returns whether, under a causal mask, no output depends on a later token.
-        check: raises ``ValueError`` for parameters that exclude each other, and returns a warning
-            about training with these parameters, or None.
+        check: raises ``ValueError`` for parameters that exclude each other.
         elementwise: torch operations, such as "aten::special_ndtr", that the cost ``elementwise``
             counts by their elements although torch does not tag them as pointwise.
         state: returns how many numbers a cache holds to continue a sequence, if the class needs all
@@ -210,7 +209,7 @@ class Primitive:
     parameters: Mapping[str, Domain] = field(default_factory=dict)
     commutes: bool = False
     is_causal_safe: Callable[[Params], bool] = always
-    check: Callable[[Params], str | None] = lambda params: None
+    check: Callable[[Params], None] = lambda params: None
     elementwise: tuple[str, ...] = ()
     state: Callable[[Sizes, Params], int | None] = lambda sizes, params: None
     unread: Callable[[Params], tuple[str, ...]] = lambda params: ()

@@ -23,16 +23,9 @@ from nas.genome.primitives.positions import rotate
 from nas.genome.primitives.tensors import Key, Query, Scores
 
 
-def _check(params: Params) -> str | None:
+def _check(params: Params) -> None:
     if params["gate"] != "learned" and params["init"] == "gate":
         raise ValueError("init: gate starts from a closed gate; expected gate: learned")
-    if params["init"] != "paper_zero":
-        return None
-    return (
-        "qana, init: paper_zero never trains under a shift-invariant normaliser such as softmax: "
-        "every gradient of its tail is exactly zero; zero_out starts from the same function, and "
-        "trains"
-    )
 
 
 @pair_score(
@@ -42,7 +35,7 @@ def _check(params: Params) -> str | None:
     parameters={
         "hidden": Integer(default=4, low=1, high=64),
         "activation": ACTIVATION,
-        "init": Choice(default="zero_out", values=("zero_out", "paper_zero", "gate", "random")),
+        "init": Choice(default="zero_out", values=("zero_out", "gate", "random")),
         "mlp_scale": Choice(default="none", values=("none", "sqrt")),
         "gate": Choice(default="none", values=("none", "learned", "warmup")),
         "basis": Integer(default=None, low=1, high=4096, nullable=True),
@@ -59,8 +52,8 @@ class Qana(nn.Module):
     Args:
         hidden: number of hidden units, which the index l counts.
         init: initial values of U, V, b and c. ``random`` draws all of them. ``zero_out`` sets V, b
-            and c to zero; scores start as dot products, and all weights can train. ``paper_zero``
-            sets all to zero, as in the paper. ``gate`` draws all and sets alpha to zero.
+            and c to zero; scores start as dot products, as in the paper, whose zeros in U, too,
+            can never train under softmax. ``gate`` draws all and sets alpha to zero.
         mlp_scale: ``none`` for m = 1, or ``sqrt`` for m = 1/sqrt(r).
         gate: ``none`` for alpha = 1, ``learned`` for a learned alpha of each head, or ``warmup``
             for an alpha that rises from 0 to 1 over the first 100 forward passes in training mode
@@ -109,11 +102,10 @@ class Qana(nn.Module):
             self.register_buffer("passes", torch.zeros(()))
         else:
             self.passes = None
-        if init in ("zero_out", "paper_zero"):
-            first = self.parts[0] if init == "zero_out" else 0
+        if init == "zero_out":
             with torch.no_grad():
                 for tensor in self.tail.parameters():
-                    tensor.view(self.heads, sum(self.parts), -1)[:, first:] = 0.0
+                    tensor.view(self.heads, sum(self.parts), -1)[:, self.parts[0] :] = 0.0
 
     def forward(
         self, query: Query, key: Key, x: Float[Tensor, "b q d"], start: int | Tensor = 0

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from nas.common.errors import DataError
-from nas.common.system import open_regular
 from nas.common.text import plural
 from nas.tasks.base import Data
 from nas.tasks.files import check_classes, list_classes
@@ -131,7 +130,7 @@ def read_images(paths: Sequence[Path], size: int) -> NDArray[np.uint8]:
 def _decode(path: Path, size: int) -> NDArray[np.uint8] | str:
     """Return the pixels of an image as its orientation in EXIF shows it, or why there are none."""
     try:
-        with open_regular(path) as file, Image.open(file, formats=FORMATS) as image:
+        with Image.open(path, formats=FORMATS) as image:
             if image.mode[0] in "IF":  # Pillow would clip their values
                 raise ValueError(f"its pixels have the mode {image.mode}; expected 8 bits")
             image.draft("RGB", (size, size))  # decodes a large JPEG at a fraction of its size

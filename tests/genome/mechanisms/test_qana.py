@@ -122,8 +122,7 @@ def test_scores_depend_on_positions_through_their_difference() -> None:
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("init", ["zero_out", "gate", "paper_zero"])
-@pytest.mark.filterwarnings("ignore:qana, init. paper_zero")
+@pytest.mark.parametrize("init", ["zero_out", "gate"])
 def test_the_start_is_fused_attention(activation: str, init: str) -> None:
     gate = {"gate": "learned"} if init == "gate" else {}
     torch.manual_seed(0)
@@ -140,18 +139,6 @@ def gradients(block: nn.Module, x: Tensor) -> dict[str, Tensor]:
     tail = block.qana_0.tail.weight.grad.view(4, -1, 32)  # type: ignore[union-attr]
     rows, out, bias, shift = tail.split(block.qana_0.parts, dim=1)  # type: ignore[union-attr]
     return {"U": rows, "V": out, "b": bias, "c": shift}
-
-
-def test_the_papers_start_never_trains_and_says_so() -> None:
-    torch.manual_seed(0)
-    with pytest.warns(UserWarning, match="paper_zero never trains"):
-        block = build_attention(qana(init="paper_zero"), 32, 4).double()
-    x = torch.randn(2, 9, 32, dtype=torch.float64)
-    optimiser = torch.optim.SGD(block.parameters(), lr=1e-3)
-    for _ in range(3):
-        assert max(g.abs().max() for g in gradients(block, x).values()) < 1e-12
-        optimiser.step()
-    assert block.qana_0.tail.weight.abs().max() < 1e-14  # type: ignore[union-attr,operator]
 
 
 def test_our_start_trains_v_at_once_and_u_from_the_second_step() -> None:

@@ -1,10 +1,9 @@
-"""Promises of every search algorithm: its searches are legal, reproducible and resumable."""
+"""A small search space, and searches in it that compute results without training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
-from itertools import chain
+from functools import lru_cache
 from typing import Any, Final
 
 from nas.common.objectives import Objective
@@ -15,11 +14,10 @@ from nas.searching.archive import Archive
 from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
 from nas.space import SearchSpace
-from nas.space.rules import load_policy, validate
+from nas.space.rules import load_policy
 from nas.space.space import seeds
 from nas.space.vary import Variation
 from nas.store import Proposal
-from nas.testing.promises import Promise, keep, require
 
 SIZES: Final = ModelSizes(32, 4, 2, 17)
 OBJECTIVES: Final = (
@@ -45,13 +43,6 @@ SPACE: Final = SearchSpace.model_validate(
     }
 )
 COUNT: Final = 40  # proposals of a search, four generations
-LAGS: Final = (None, 4)  # a generation, and a lag that suits a few workers
-
-
-def check_algorithm(name: str) -> None:
-    """Check a search algorithm against the promises of its family, without training."""
-    ALGORITHMS[name]
-    keep(f"the algorithm {name}", PROMISES, name)
 
 
 def make_context(
@@ -118,59 +109,3 @@ def drive(
 def driven(name: str, lag: int | None = None) -> list[list[Proposal]]:
     """Return what ``drive`` returns for ``COUNT`` proposals by an algorithm with seed 0."""
     return drive(proposer_of(name, lag=lag), COUNT)
-
-
-def proposes_new_mechanisms(name: str) -> None:
-    """Each proposal ends with a new mechanism: if trainings fail, and with one or four objectives.
-
-    The last attempt of a proposal is a mechanism that was not proposed before.
-    """
-    searches = {f"lag {lag}": driven(name, lag) for lag in LAGS}
-    searches["failed trainings"] = drive(proposer_of(name), 25, lambda p: TrialResult.of(p, None))
-    for width in (1, 4):
-        proposer = proposer_of(name, objectives=OBJECTIVES[:width])
-        searches[f"{width} objectives"] = drive(proposer, 25, partial(result_of, width=width))
-    for search, drawn in searches.items():
-        keys = {attempts[-1].key for attempts in drawn if attempts[-1].is_new}
-        require(len(keys) == len(drawn), f"with {search}, {len(keys)} of {len(drawn)} are new")
-
-
-def proposes_legal_genomes(name: str) -> None:
-    """The algorithm's proposals are legal, and lie in the search space."""
-    policy = load_policy(SPACE.policy)
-    for proposal in chain.from_iterable(driven(name)):
-        for violation in validate(proposal.genome, policy):
-            raise AssertionError(f"{proposal.formula}: {violation.message}")
-        outside = proposal.operator != "mechanism" and SPACE.excludes(proposal.genome)
-        require(not outside, f"{proposal.formula}: {outside}")
-
-
-def follows_its_seed(name: str) -> None:
-    """Equal seeds and results give equal proposals; another seed gives other proposals."""
-    for lag in LAGS:
-        first = driven(name, lag)[:25]
-        again, other = (drive(proposer_of(name, lag=lag, seed=seed), 25) for seed in (0, 6))
-        require(first == again, f"two searches of one seed differ with lag {lag}")
-        require(first != other, f"two seeds give equal searches with lag {lag}")
-
-
-def resumes_from_any_point(name: str) -> None:
-    """After a resumption at any point the algorithm's proposals are identical."""
-    for lag in LAGS:
-        drawn = driven(name, lag)
-        results = [result_of(attempts[-1]) for attempts in drawn]
-        for begin in (1, 10, 27, COUNT - 1):
-            end = min(begin + 12, COUNT)  # more than a generation
-            again = proposer_of(name, lag=lag)
-            again.follow(p for attempts in drawn[:begin] for p in attempts)
-            proposals = [again.propose(number, results) for number in range(begin, end)]
-            same = proposals == drawn[begin:end]
-            require(same, f"proposals differ from number {begin} on with lag {lag}")
-
-
-PROMISES: Final[tuple[Promise, ...]] = (
-    proposes_new_mechanisms,
-    proposes_legal_genomes,
-    follows_its_seed,
-    resumes_from_any_point,
-)
