@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from nas.space import SearchSpace
 from nas.space.rules import Policy, validate
-from nas.store import open_run
+from nas.store import Run, open_run
 from nas.store.frozen import from_text, load_frozen_task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nas.store import Run
 
 FOLDER = Path(__file__).resolve().parent.parent / "runs" / "example"
 

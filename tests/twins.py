@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nas.compiler.interpreter import ReferenceAttention
 from nas.compiler.plan import plan_as_written
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nas.genome import Genome
+from nas.genome import Genome
 
 MOST_TRIES = 4000
 

@@ -4,7 +4,7 @@ import gc
 import inspect
 import linecache
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -14,12 +14,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nas.common.errors import ViolationError
 from nas.compiler import build_attention, building
+from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
 from tests.genomes import build
 from tests.tensors import add_noise, check_same, merged, streams, with_gradients
-
-if TYPE_CHECKING:
-    from nas.genome import Genome
 
 
 def both(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -> list[nn.Module]:

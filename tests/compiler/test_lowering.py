@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -18,11 +19,7 @@ from nas.genome.mechanisms import MECHANISMS
 from tests.compiler.test_compiler import check_equal, masks
 from tests.genomes import build
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    Nodes = Sequence[tuple[Any, ...]]
-
+Nodes = Sequence[tuple[Any, ...]]
 LONG = 260  # where a CPU takes the fused kernel
 
 

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.func import jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nas.compiler import build_attention, make_plan, plain_source, write
-from nas.genome import Visibility
+from nas.genome import Genome, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import Role, primitive
 from nas.testing.mechanisms import equals_the_interpreter
 from tests.compiler.test_lowering import CASES
 from tests.genomes import build
 from tests.samples import samples
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from nas.genome import Genome
-
 
 STEP = 0.5
 

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -16,15 +17,10 @@ from nas.costs import CostContext, attention_cost, costs_of
 from nas.costs.memory import kv_cache_bytes_per_token
 from nas.costs.operations import _HANDLES, _is_pointwise, count_calls
 from nas.costs.profile import _counts
-from nas.genome import PLACEMENTS, ModelSizes, Placement, Rest, Visibility
+from nas.genome import PLACEMENTS, Genome, ModelSizes, Placement, Rest, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import REGISTRY, Role, primitive
 from tests.genomes import build
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from nas.genome import Genome
 
 
 @contextmanager

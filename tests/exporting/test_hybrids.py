@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,9 +18,6 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.store.sources import genome_of_export
 from nas.tasks import ModelTask, load_task
 from nas.training.candidate import attention_weights, build_model
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GQA = MECHANISMS["gqa"].genome
 HYBRID = Placement(every=4, count=3, rest=Rest(window=8, global_tokens=1))

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,10 +14,6 @@ from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import MECHANISMS
 from tests.genomes import build
 from tests.twins import are_twins
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 STANDARD = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +13,6 @@ from nas.compiler import resolve
 from nas.genome import ALL, PLACEMENTS, Genome, ModelSizes, Placement, Rest
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import MECHANISMS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SIZES = ModelSizes(16, 4, 8, 40)
 GQA = MECHANISMS["gqa"].genome

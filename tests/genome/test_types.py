@@ -1,16 +1,12 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pytest
 
-from nas.genome import LABELS
+from nas.genome import LABELS, Genome
 from nas.genome.types import common_heads, infer
 from tests.genomes import build
-
-if TYPE_CHECKING:
-    from nas.genome import Genome
 
 STANDARD = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
 from linear_zoo.fla import CASES, differences
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CODE = """
 import torch

@@ -1,17 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from nas.common.errors import ConfigError
-from nas.space.rules import load_policy, validate
+from nas.space.rules import Policy, load_policy, validate
 from tests.genomes import build
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from nas.space.rules import Policy
 
 RULE = "{name: r, to: output, from: input, match: '.* aggregate'}"
 

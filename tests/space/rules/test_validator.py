@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from nas.genome.mechanisms import MECHANISMS
-from nas.space.rules import load_policy, validate
+from nas.space.rules import Violation, load_policy, validate
 from tests.genomes import build
-
-if TYPE_CHECKING:
-    from nas.space.rules import Violation
 
 OURS = load_policy("score_normalize_aggregate")
 PUBLISHED = load_policy("published_2025")
