@@ -8,6 +8,7 @@ import torch
 from benchmarks.naive import naive, named_with_naive_form
 from nas.compiler import build_attention
 from nas.genome.mechanisms import MECHANISMS
+from tests.tensors import check_same, with_gradients
 
 NAMES = named_with_naive_form()
 
@@ -26,16 +27,5 @@ def test_naive_form_equals_the_block(name: str) -> None:
     for weight in block.parameters():  # weights that start at zero would hide errors
         torch.nn.init.normal_(weight, std=0.3)
     x = torch.randn(2, 70, 32, dtype=torch.float64, requires_grad=True)
-    actual, expected = block(x), naive(block, x)
-    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
-    gradient = torch.randn_like(actual)
-    pairs = zip(*(_gradients(out, x, block, gradient) for out in (actual, expected)), strict=True)
-    for compiled, plain in pairs:
-        torch.testing.assert_close(compiled, plain, atol=1e-8, rtol=0)
-
-
-def _gradients(
-    out: torch.Tensor, x: torch.Tensor, block: torch.nn.Module, gradient: torch.Tensor
-) -> tuple[torch.Tensor, ...]:
-    weights = [x, *block.parameters()]
-    return torch.autograd.grad(out, weights, gradient, materialize_grads=True, allow_unused=True)
+    leaves = [x, *block.parameters()]
+    check_same(*(with_gradients(out, leaves) for out in (block(x), naive(block, x))))

@@ -8,9 +8,10 @@ its multiply-adds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import torch
@@ -22,9 +23,9 @@ from nas.costs.profile import macs, params
 from nas.genome import Genome, ModelSizes, Visibility
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS
+from nas.training.user_check import UNCOUNTED
 from tests.compiler.test_lowering import CASES, DOT, attend
 from tests.genomes import build
-from tests.operation_counts import OPERATION_COUNTS
 from tests.samples import samples
 
 SPACES: Final = ("attention_v1", "attention_v2")
@@ -38,6 +39,23 @@ UNITS: Final = {
     "neural_attention": lambda width, params: params["width"],
 }
 EXAMPLES: Final = tuple(mechanism.genome for mechanism in MECHANISMS.values())
+
+
+def _solve(left: Any, right: Any, *args: Any, out_shape: Any = (), **rest: Any) -> int:
+    return right[-2] * (right[-2] - 1) * math.prod(right) // right[-2]  # unit diagonal
+
+
+def _solve_square(left: tuple[int, ...], *shapes: Any, **rest: Any) -> int:
+    *many, width, _ = left
+    return 2 * math.prod(many) * (width * (width**2 - 1) // 3 + width**2)  # elimination
+
+
+# Twice the multiply-adds of operations that torch does not count.
+OPERATION_COUNTS: Final[dict[Any, Any]] = {
+    torch.ops.aten.linalg_solve_triangular: _solve,
+    torch.ops.aten._linalg_solve_ex: _solve_square,
+    **UNCOUNTED,
+}
 
 
 @cache
@@ -68,9 +86,10 @@ def check_compiled(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> No
     dim, heads, _, tokens = sizes
     block = build_attention(plan.genome, dim, heads).eval()
     assert sum(p.numel() for p in block.parameters()) == params(plan, CostContext(sizes))
-    solves = OPERATION_COUNTS.copy()
-    del solves[torch.ops.aten.addcmul]  # these are counted in units
-    with FlopCounterMode(display=False, custom_mapping=solves) as counter, torch.no_grad():
+    with (
+        FlopCounterMode(display=False, custom_mapping=OPERATION_COUNTS) as counter,
+        torch.no_grad(),
+    ):
         block(torch.zeros(1, tokens, dim), is_causal=is_causal)
     units = _units(plan, sizes, tokens**2)
     counted = macs(plan, CostContext(sizes, is_causal=is_causal))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-import nas
 from nas.common.errors import NasError
 from nas.genome import PLACEMENTS, Genome, Placement, Rest, Visibility
 from nas.genome.mechanisms import MECHANISMS
@@ -59,12 +57,3 @@ def test_invalid_source_is_refused(text: str, words: str) -> None:
         resolve(text)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_exported_file_contains_its_genome(tmp_path: Path) -> None:
-    path = tmp_path / "sqa.py"
-    nas.export("sqa", path)
-    assert load_genome(path) == load_genome("sqa")
-    assert resolve(str(path)).name == "sqa"
-    with pytest.raises(NasError, match="cannot be read"):
-        resolve(str(tmp_path / "missing.py"))

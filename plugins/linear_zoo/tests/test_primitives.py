@@ -25,10 +25,6 @@ def test_primitive_keeps_the_promises_of_all_primitives(name: str) -> None:
     check_primitive(name)
 
 
-def test_every_primitive_is_registered() -> None:
-    assert len(NAMES) == 17
-
-
 def tokens(length: int, count: int) -> list[Tensor]:
     return [draw(2, HEADS, length, WIDTH, seed=i).requires_grad_() for i in range(count)]
 

@@ -57,11 +57,6 @@ def turned(x: Tensor) -> Tensor:
     return torch.cat((pairs.real, pairs.imag), -1)
 
 
-def rope(block: Any, x: Tensor, is_causal: bool) -> Tensor:
-    q, k, v = streams(block, x)
-    return merged(block, attended(turned(q), turned(k), v, is_causal, softmax))
-
-
 def qk_norm(block: Any, x: Tensor, is_causal: bool) -> Tensor:
     q, k, v = streams(block, x)
     q, k = (
@@ -113,7 +108,7 @@ def mla(block: Any, x: Tensor, is_causal: bool) -> Tensor:
     return merged(block, attended(q, k, v, is_causal, softmax))
 
 
-CASES: Final = (rope, qk_norm, linear, differential, gated_attention, canon, mla)
+CASES: Final = (qk_norm, linear, differential, gated_attention, canon, mla)
 
 
 def block_of(name: str) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from nas.common.errors import SpaceError
 from nas.compiler import make_plan
-from nas.genome import ALL, Genome, Node, Placement, Rest
+from nas.genome import ALL, Genome, Placement, Rest, Visibility
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.primitives import get
 from nas.genome.types import infer
@@ -18,18 +18,17 @@ from nas.space import SearchSpace, load_space
 from nas.space.rules import Policy, load_policy, validate
 from nas.space.space import seeds
 from nas.space.vary import Variation
+from tests.genomes import build
 
 SPACES = ("quickstart", "attention_v1", "attention_causal")
 
 
 # Sees all tokens at once, whatever the mask.
-LOOKS_AHEAD = Genome(
-    (
-        Node("short_conv", ("q",), (("causal", False),)),
-        Node("convolutional_score", (0, "k")),
-        Node("softmax", (1,)),
-        Node("weighted_sum", (2, "v")),
-    )
+LOOKS_AHEAD = build(
+    ("short_conv", "q", {"causal": False}),
+    ("convolutional_score", [0, "k"]),
+    ("softmax", [1]),
+    ("weighted_sum", [2, "v"]),
 )
 
 
@@ -150,24 +149,10 @@ def test_a_space_without_legal_genomes_is_refused() -> None:
         operators(space.model_copy(update={"primitives": bare}))
 
 
-def test_exactly_the_windows_of_the_space_occur() -> None:
-    choices = {"window": (None, 8, 16), "global_tokens": (0, 2)}
-    found = load_space("quickstart")
-    space = changed("quickstart", visibility=choices, mechanisms=())
-    variation, rng = operators(space), np.random.default_rng(0)
-    genomes = [variation.sample(rng) for _ in range(60)]
-    genomes += [variation.mutate(g, rng)[0] for g in genomes]
-    genomes += [variation.crossover(a, b, rng)[0] for a, b in itertools.pairwise(genomes)]
-    seen = {(g.visibility.window, g.visibility.global_tokens) for g in genomes}
-    assert seen == set(itertools.product(*choices.values()))
-    for genome in genomes:
-        assert space.excludes(canonicalise(genome)) is None
-        assert found.excludes(canonicalise(genome)) is None or genome.visibility.window
-
-
-def test_choices_of_patterns_are_combined_and_drawn() -> None:
+def test_exactly_the_windows_and_patterns_of_the_space_occur() -> None:
     choices = {"every": [1, 4], "count": [1, 3], "offset": [0, 3], "rest": ["mha", "mha:window=8"]}
-    space = changed("quickstart", placement=choices, mechanisms=())
+    seen = {"window": (None, 8, 16), "global_tokens": (0, 2)}
+    space = changed("quickstart", placement=choices, visibility=seen, mechanisms=())
     patterns = {
         Placement(4, c, o, r) for c in (1, 3) for o in (0, 3) for r in (Rest(), Rest(window=8))
     }
@@ -179,8 +164,12 @@ def test_choices_of_patterns_are_combined_and_drawn() -> None:
     genomes += [variation.mutate(g, rng, 3)[0] for g in genomes]
     genomes += [variation.crossover(a, b, rng)[0] for a, b in itertools.pairwise(genomes)]
     assert {g.placement for g in genomes} == set(space.placement)
+    windows = {(g.visibility.window, g.visibility.global_tokens) for g in genomes}
+    assert windows == set(itertools.product(*seen.values()))
     for genome in genomes:
         assert space.excludes(canonicalise(genome)) is None
+    without = changed("quickstart", placement=choices, mechanisms=())
+    assert without.excludes(replace(genomes[0], visibility=Visibility(8)))
     other = replace(genomes[0], placement=Placement(5))
     assert "has placement '1 of every 5 layers'; the space has 'all', " in str(
         space.excludes(other)

@@ -1,0 +1,55 @@
+"""Shipped spaces contain the mechanisms with which their searches start; errors of space files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nas.common.config import parse_model
+from nas.common.errors import ConfigError, SpaceError
+from nas.genome.mechanisms import mechanism
+from nas.space import SearchSpace, load_space
+from nas.space.rules import load_policy
+from nas.space.space import FOLDER, seeds
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in Path(FOLDER).glob("*.yaml")))
+def test_a_space_contains_the_mechanisms_with_which_it_starts(name: str) -> None:
+    space = load_space(name)
+    started = [entry.name for entry in seeds(space, load_policy(space.policy))]
+    assert started
+    assert set(started) <= set(space.mechanisms)
+
+
+def test_a_space_may_start_with_a_changed_mechanism() -> None:
+    space = load_space("hybrid_causal")
+    (retnet, *_) = seeds(space, load_policy(space.policy))
+    assert retnet.name == "retnet:every=4,count=3"
+    assert retnet.genome == mechanism(retnet.name).genome
+    assert retnet.genome.placement.every == 4
+    wrong = space.model_copy(update={"mechanisms": ("retnet:evry=4",)})
+    with pytest.raises(SpaceError, match=r"hybrid_causal, mechanisms: .*no 'evry' to change"):
+        seeds(wrong, load_policy(space.policy))
+
+
+FIELDS = {"name": "s", "nodes": {"max": 8}, "primitives": {"softmax": {}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"placement": {"every": [0]}}, ".0.every: found int 0; expected greater than or equal"),
+        ({"placement": {"every": 2, "count": "x"}}, ".0.count: found str 'x'; expected a valid"),
+        ({"placement": 3}, ": found int 3; expected a list"),
+        ({"primitives": {"softmax": {"t": [1]}}}, ": softmax has no parameter 't'"),
+        ({"primitives": {"sofmax": {}}}, ": there is no primitive 'sofmax' (did you mean"),
+    ],
+)
+def test_one_mistake_is_one_sentence(fields: dict[str, Any], words: str) -> None:
+    (name,) = fields
+    with pytest.raises(ConfigError) as caught:
+        parse_model({**FIELDS, **fields}, SearchSpace, "s.yaml")
+    assert str(caught.value).startswith(f"s.yaml, {name}{words}")
+    assert "more mistake" not in str(caught.value)
