@@ -49,8 +49,8 @@ Rates: TypeAlias = Annotated[
     bool | None,
     typer.Option(help="Choose each mechanism's learning rate; default: where a claim is possible."),
 ]
-Track: TypeAlias = Annotated[
-    str | None, typer.Option(help="Also send numbers to wandb, mlflow or tensorboard.")
+TensorBoard: TypeAlias = Annotated[
+    bool, typer.Option("--tensorboard", help="Also write event files of TensorBoard.")
 ]
 Runs: TypeAlias = Annotated[Path, typer.Option(help="The folder of runs.")]
 
