@@ -4,7 +4,8 @@ Args:
     source, sources: a genome, or a string or path that names a genome (see ``nas.store.sources``);
         "RUN/ID" names a genome of a run. Where mechanisms are trained or measured it may also be
         FILE.py:CLASS, a torch module of yours; its file is executed.
-    against: the reference with which mechanisms are compared, in the same forms.
+    against: the reference with which mechanisms are compared, in the same forms; by default that
+        of the task.
     task: name or path of a task; by default that of the run of ``source``, or vit-cifar10. Without
         a search, mechanisms are trained under the scored task of a task with gates.
     data: training data, in the form that the task's family accepts; by default the task's own. For
@@ -110,10 +111,12 @@ def resolve_legal(
 
 
 def warn_of_reference(source: Source) -> None:
-    """Warn if a title such as "best" names standard attention, and so nothing that was found."""
+    """Warn if a title such as "best" names the task's reference, and so nothing that was found."""
     title = source.text.rpartition("/")[2]
-    if title in NAMED_MEMBERS and source.digest == digest(mechanism("mha").genome):
-        text = f"{source.text} is mha: the {title} member of this run is standard attention itself."
+    task = source.task() if title in NAMED_MEMBERS else None
+    if task and source.digest == digest(mechanism(task.main.reference).genome):
+        name = task.main.reference
+        text = f"{source.text} is {name}: the {title} member of this run is the reference itself."
         warnings.warn(text, NasWarning, stacklevel=2)
 
 

@@ -32,6 +32,7 @@ MARGIN: Final = 0.01  # share of the distance from chance to the ideal
 def explain(
     source: str | Path | Genome,
     *,
+    against: str | Path | Genome | None = None,
     task: str | None = None,
     data: str | None = None,
     seeds: int = 5,
@@ -46,7 +47,7 @@ def explain(
     """Measure what each part of a mechanism contributes, by ablation.
 
     Three kinds of mechanisms are trained with the same fresh seeds: the mechanism, its variants
-    with one edit each, and standard attention, also with about as many multiply-adds or parameters.
+    with one edit each, and the reference, also with about as many multiply-adds or parameters.
     The run of a genome stores the trainings and the result, which its report shows. Stored
     trainings are not repeated.
 
@@ -65,16 +66,18 @@ def explain(
     check_count("seed", seed, 0, MAX_SEED)
     options, resolved = Execution(**execution), resolve(source, Path(runs))
     model_task, loaded, rules, known = _read(resolved, task, data, policy)
-    check_legal(resolved, rules)
-    if reason := why_not(resolved.genome, model_task):
-        raise ConfigError(f"{resolved.text} cannot be trained under {model_task.name}: {reason}")
+    reference = resolve(model_task.reference if against is None else against, Path(runs))
+    for each in [resolved] if against is None else [resolved, reference]:
+        check_legal(each, rules)
+        if reason := why_not(each.genome, model_task):
+            raise ConfigError(f"{each.text} cannot be trained under {model_task.name}: {reason}")
     metric = model_task.metrics(loaded)[0]
     if margin is None:
         margin = MARGIN * abs(metric.ideal - metric.chance)
     if not margin > 0:  # NaN is not above 0 either
         raise ConfigError(f"margin: found {margin}; expected a number above 0.")
     plan = plan_explanation(
-        resolved.genome, Bounds(rules, model_task), cost_context(model_task, {})
+        resolved.genome, Bounds(rules, model_task), cost_context(model_task, {}), reference
     )
     names = {plan.source: resolved.text}
     for change in plan.changes:

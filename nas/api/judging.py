@@ -33,7 +33,7 @@ PLACES: Final = 50  # mechanisms of a record over which the probability of false
 def judge(
     source: str | Path | Genome,
     *,
-    against: str | Path | Genome = "mha",
+    against: str | Path | Genome | None = None,
     task: str | None = None,
     data: str | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -79,8 +79,11 @@ def judge(
     if not minutes > 0:
         raise ConfigError(f"minutes: found {minutes:g}; expected a positive number.")
     options = Execution(**execution)
-    compared = reference, judged = resolve_legal((against, source), policy, runs)
-    loaded = task_for((judged, reference), task, data, overrides)
+    sources = resolve_legal((source,) if against is None else (source, against), policy, runs)
+    loaded = task_for(sources, task, data, overrides)
+    if against is None:
+        sources += resolve_legal((loaded.reference,), policy, runs)
+    compared = reference, judged = sources[::-1]
     named = [(each.text, each.mechanism) for each in compared]
     untrainable(dict(named), {loaded.name: loaded}, options.time_limit)
     base_key, key = (resolve_under(loaded, each.mechanism).key for each in compared)

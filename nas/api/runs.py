@@ -72,9 +72,9 @@ def search(
         repeats: number of trainings of each mechanism, each with its own seed.
         objectives: metrics and costs to optimise; by default those of the space.
         region: limits of a mechanism in the front, by objective; by default those of the space. The
-            limit of a metric is a share of the way from the plain mean (0) to standard attention
-            (1), such as ``{"quality": 0.7}``; the limit of a cost is a multiple of standard
-            attention's cost, such as ``{"time_ms": 1.5}``.
+            limit of a metric is a share of the way from the plain mean (0) to the task's reference
+            (1), such as ``{"quality": 0.7}``; the limit of a cost is a multiple of the reference's
+            cost, such as ``{"time_ms": 1.5}``.
         run: name of the run; by default date, space and seed.
         Others: see ``nas.api.execution``.
     """
@@ -166,11 +166,10 @@ def confirm(
         ids: digests of mechanisms, or their first characters.
         members: without ``ids``, the number of mechanisms chosen from the front: best, best
             compromise and cheapest, then those that add most to the hypervolume of the chosen ones.
-            Standard attention and ``uniform`` are always trained.
+            The task's reference and ``uniform`` are always trained.
         long: name or path of another task of the same family and metric, under which the mechanisms
             are trained as well.
         test: whether to train also for an evaluation on the test set, under ``long`` if given.
-        against: the reference, by default standard attention.
         Others: see ``nas.api.execution``.
 
     Raises:

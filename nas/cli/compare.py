@@ -64,7 +64,7 @@ def evaluate(
 def judge(
     context: typer.Context,
     source: options.Trainable,
-    against: Annotated[str, typer.Option(help="The reference.")] = "mha",
+    against: options.Against = None,
     task: options.TaskOfRun = None,
     data: options.Data = None,
     claim: Annotated[
@@ -95,6 +95,7 @@ def judge(
 def explain(
     context: typer.Context,
     source: options.Source,
+    against: options.Against = None,
     task: options.TaskOfRun = None,
     data: options.Data = None,
     seeds: Annotated[int, typer.Option(min=2, help="Trainings of each mechanism.")] = 5,
@@ -109,8 +110,8 @@ def explain(
 ) -> None:
     """Measure what each part of a mechanism contributes.
 
-    Trains the mechanism, its variants with one edit each, and standard attention, also with about
-    as many multiply-adds or parameters. Prints differences between trainings with the same seed.
+    Trains the mechanism, its variants with one edit each, and the reference, also with about as
+    many multiply-adds or parameters. Prints differences between trainings with the same seed.
     """
     from nas.api import explaining
     from nas.report.explanation import explanation_table

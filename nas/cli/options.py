@@ -22,6 +22,9 @@ Task: TypeAlias = Annotated[str | None, typer.Option(help="A task, by name or pa
 TaskOfRun: TypeAlias = Annotated[
     str | None, typer.Option(help="A task, by name or path; default: RUN/ID's, or vit-cifar10.")
 ]
+Against: TypeAlias = Annotated[
+    str | None, typer.Option(help="The reference, a SOURCE; default: that of the task.")
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the JSON answer.")]
 Dim: TypeAlias = Annotated[
     int | None, typer.Option(min=1, max=MOST_SIZE, help="Model width; default: RUN/ID's, or 64.")

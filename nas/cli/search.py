@@ -68,8 +68,8 @@ def search(
 ) -> None:
     """Search a space for attention mechanisms.
 
-    A limit of --region is a share of the way from the plain mean to mha for the quality, and a
-    multiple of mha's for a cost.
+    A limit of --region is a share of the way from the plain mean to the task's reference for the
+    quality, and a multiple of the reference's for a cost.
     """
     from nas.api import runs as api
     from nas.report.display import display

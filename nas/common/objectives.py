@@ -19,7 +19,7 @@ from nas.common.errors import ConfigError
 Direction: TypeAlias = Literal["max", "min"]  # larger or smaller values are better
 
 QUALITY: Final = "quality"  # in a space, the objective that stands for the task's first metric
-COST_REFERENCE: Final = 2.0  # of a cost, in multiples of standard attention's cost
+COST_REFERENCE: Final = 2.0  # of a cost, in multiples of the reference's cost
 MAX_SEED: Final = 2**63 - 1
 MAX_COUNT: Final = 1_000_000
 # A reader of records refuses unknown fields and numbers that are not finite.
@@ -51,8 +51,8 @@ class Metric:
 class Objective:
     """A metric (``is_metric``) or cost that a search optimises.
 
-    ``reference`` is a metric's value at chance or twice the cost of standard attention, ``limit``
-    the worst value of a mechanism in a front.
+    ``reference`` is a metric's value at chance, or twice the cost of the task's reference;
+    ``limit`` is the worst value of a mechanism in a front.
     """
 
     __pydantic_config__ = _STRICT

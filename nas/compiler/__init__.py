@@ -7,14 +7,7 @@ interpreter executes a plan call by call. Lowering replaces some calls by faster
 
 from nas.compiler.building import build_attention, plain_source
 from nas.compiler.formula import formula, formula_of
-from nas.compiler.plan import (
-    Plan,
-    ResolvedGenome,
-    make_plan,
-    resolve,
-    rest_attention,
-    standard_attention,
-)
+from nas.compiler.plan import Plan, ResolvedGenome, make_plan, resolve, rest_attention
 from nas.compiler.source import write
 
 __all__ = [
@@ -27,6 +20,5 @@ __all__ = [
     "plain_source",
     "resolve",
     "rest_attention",
-    "standard_attention",
     "write",
 ]

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from nas.common.errors import GenomeError, ViolationError
 from nas.genome import STREAMS, Genome, ModelSizes, ParamValue, Placement, Ref, Rest
 from nas.genome.canonical import canonicalise, normal_digest, resolved_digest
-from nas.genome.mechanisms import mechanism
 from nas.genome.primitives import Primitive, check_vocabulary, full_params, get
 from nas.genome.primitives.base import Kind, Port, Role, Sizes
 from nas.genome.types import MODEL, Type, Typing, head_fraction, infer, width_of
@@ -264,12 +263,6 @@ def resolve(genome: Genome, sizes: ModelSizes, is_causal: bool | None = False) -
     check_sizes(sizes.dim, sizes.heads)
     form = canonicalise(genome, sizes, is_causal=is_causal)
     return ResolvedGenome(form, sizes, is_causal, resolved_digest(form, sizes))
-
-
-@lru_cache(maxsize=64)
-def standard_attention(sizes: ModelSizes, is_causal: bool | None = False) -> ResolvedGenome:
-    """Return standard multi-head attention at given sizes."""
-    return resolve(mechanism("mha").genome, sizes, is_causal)
 
 
 def rest_attention(resolved: ResolvedGenome) -> ResolvedGenome:

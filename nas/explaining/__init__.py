@@ -1,7 +1,7 @@
 """Explaining: measure the contribution of each part of a mechanism by training edited mechanisms.
 
 edits.py      single edits of a genome, with descriptions
-plan.py       the edited mechanisms, and variants of standard attention of similar costs
+plan.py       the edited mechanisms, and variants of the reference of similar costs
 """
 
 from nas.explaining.plan import Bounds, Change, Explanation, plan_explanation

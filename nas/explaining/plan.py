@@ -1,7 +1,7 @@
 """Plan which mechanisms an explanation compares with the explained mechanism.
 
 Single edits are mechanisms that differ from the explained mechanism in one part. Controls are
-standard attention, also with fewer heads or narrower keys at a similar number of multiply-adds or
+the reference, also with fewer heads or narrower keys at a similar number of multiply-adds or
 parameters: they show what the lower cost alone changes.
 """
 
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from nas.costs import CostContext, costs_of, size_costs
 from nas.evaluation.study import why_not
 from nas.explaining.edits import Edit, ablations
-from nas.genome import LABELS, Genome, Projections
-from nas.genome.mechanisms import mechanism
+from nas.genome import LABELS, Genome
 from nas.genome.types import infer
 from nas.space.rules import Policy, validate
+from nas.store.sources import Source
 from nas.tasks import ModelTask
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 Part: TypeAlias = Literal["edits", "controls"]
-STANDARD: Final = "mha"
 _LABELS: Final = ("q_heads", "kv_heads", "qk_dim")
 
 
@@ -84,10 +83,12 @@ class Explanation:
         return {self.source: self.genome} | {change.key: change.genome for change in self.changes}
 
 
-def plan_explanation(genome: Genome, bounds: Bounds, context: CostContext) -> Explanation:
+def plan_explanation(
+    genome: Genome, bounds: Bounds, context: CostContext, reference: Source
+) -> Explanation:
     """Return the mechanisms to train and to compare in order to explain a legal mechanism.
 
-    Controls are selected by their costs in ``context``.
+    Controls are variants of ``reference``, selected by their costs in ``context``.
     """
     resolved = bounds.task.resolve(genome)
     genome, source = resolved.genome, resolved.key
@@ -97,20 +98,20 @@ def plan_explanation(genome: Genome, bounds: Bounds, context: CostContext) -> Ex
     ]
     changes += [
         Change("controls", edit.added, key, edit.genome)
-        for key, edit in _controls(genome, source, bounds, context)
+        for key, edit in _controls(genome, source, bounds, context, reference)
     ]
     return Explanation(source, genome, tuple(changes))
 
 
 def _controls(
-    genome: Genome, source: str, bounds: Bounds, context: CostContext
+    genome: Genome, source: str, bounds: Bounds, context: CostContext, reference: Source
 ) -> Iterator[tuple[str, Edit]]:
-    """Yield standard attention, and the variants of it whose costs are most similar to a genome.
+    """Yield the reference, and the variants of it whose costs are most similar to a genome.
 
-    Nothing is yielded if the genome is standard attention.
+    Nothing is yielded if the genome is the reference.
     """
-    forms = list(bounds.distinct(_narrowed(), [source]))
-    if not forms or forms[0][1].added != STANDARD:
+    forms = list(bounds.distinct(_narrowed(reference), [source]))
+    if not forms or forms[0][1].added != reference.text:
         return
     controls = {forms[0][0]: forms[0][1]}
     costs = costs_of(context.resolve(genome), context, size_costs())
@@ -122,11 +123,12 @@ def _controls(
     yield from controls.items()
 
 
-def _narrowed() -> Iterator[Edit]:
-    """Yield standard attention, then its variants with fewer heads or narrower keys."""
-    genome, plain = mechanism(STANDARD).genome, Projections()
+def _narrowed(reference: Source) -> Iterator[Edit]:
+    """Yield the reference, then its variants with fewer heads or narrower keys."""
+    text, genome = reference.text, reference.genome
+    yield Edit("", text, genome)
     for labels in product(*(LABELS[name] for name in _LABELS)):
         values: dict[str, Any] = dict(zip(_LABELS, labels, strict=True))
-        changed = [f"{n}={v}" for n, v in values.items() if v != getattr(plain, n)]
-        text = f"{STANDARD}:{','.join(changed)}" if changed else STANDARD
-        yield Edit("", text, replace(genome, projections=replace(plain, **values)))
+        changed = [f"{n}={v}" for n, v in values.items() if v != getattr(genome.projections, n)]
+        named = f"{text}{',' if ':' in text else ':'}{','.join(changed)}"
+        yield Edit("", named, replace(genome, projections=replace(genome.projections, **values)))

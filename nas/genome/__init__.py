@@ -6,13 +6,14 @@ does not load torch.
 
 from nas.genome.genome import STREAMS, Genome, ModelSizes, Node, ParamValue, Ref
 from nas.genome.options import FLAGS, LABELS, Projections, Visibility, head_count, key_width
-from nas.genome.placement import ALL, PLACEMENTS, Placement, PlacementField, Rest
+from nas.genome.placement import ALL, PLACEMENTS, STANDARD, Placement, PlacementField, Rest
 
 __all__ = [
     "ALL",
     "FLAGS",
     "LABELS",
     "PLACEMENTS",
+    "STANDARD",
     "STREAMS",
     "Genome",
     "ModelSizes",

@@ -22,7 +22,7 @@ from nas.common.errors import ConfigError, GenomeError
 from nas.genome.options import GlobalTokens, HeadLabel, Visibility, Window
 
 MAX_PERIOD: Final = 1024  # layers
-STANDARD: Final = "mha"
+STANDARD: Final = "mha"  # the name of standard attention, the default reference
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nas.evaluation.trial import Training
 from nas.genome.naming import digits_needed, find_name
 from nas.report.comparison import Comparison, TrainingRow, compare
-from nas.report.run_view import FRESH, STANDARD, found_in_search
+from nas.report.run_view import FRESH, found_in_search
 from nas.searching.confirm import ComparedMechanism, ConfirmationPlan, ConfirmationStage
 from nas.store import Run
 from nas.training.user_module import UserModule
@@ -15,7 +15,7 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> Comparison:
     """Return the comparison of the planned mechanisms, computed from the run's trainings.
 
     Its parts are "fresh" under the run's task, "long" under a longer task, and "test" on the test
-    set; seeds are fresh in all of them. The reference is ``plan.against``, or standard attention.
+    set; seeds are fresh in all of them. The reference is ``plan.against``.
     """
     trained = [
         training_row(plan, stage, mechanism, training)
@@ -25,17 +25,14 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> Comparison:
         for stage in plan.stages
         if training.task in stage.rates
     ]
-    standard = next(m for m in plan.trained.values() if m.name == STANDARD)
-    reference = plan.against or standard
     found = {
         shown_name(plan, mechanism): found_in_search(mechanism.candidate, plan.metric)
         for mechanism in plan.trained.values()
-        if mechanism is not plan.against
     }
     return compare(
         trained,
         {FRESH[stage.part]: stage.task.name for stage in plan.stages},
-        shown_name(plan, reference),
+        shown_name(plan, plan.against),
         plan.seeds,
         found=found,
         run=run.name,

@@ -107,7 +107,7 @@ class Display(Listener):
 
     def on_reference(self, done: int, total: int) -> None:
         """Show how many trainings of the mechanisms to compare with are finished."""
-        about = "mha and uniform, to compare with"
+        about = "reference and uniform, to compare with"
         self._bar.update(self._task, description=about, completed=done, total=total)
         if not self.is_live:
             say(self._console, f"{about}: {done} of {total} trainings")

@@ -70,7 +70,7 @@ class ExplainResult(Result):
     """The contribution of each part of a mechanism.
 
     ``margin`` is the largest difference that counts as zero, in the metric's unit. ``edits`` are
-    the mechanism after one edit each; ``controls`` are standard attention, and variants of it that
+    the mechanism after one edit each; ``controls`` are the reference, and variants of it that
     have similar costs.
     """
 

@@ -150,12 +150,12 @@ def show_front(console: Console, view: RunView) -> None:
         say(console, no_front(view), "")
         say_table(console, named_values(tally(view)))
         return
-    base = view.standard
+    base = view.reference_candidate
     is_beside = base is not None and base.objectives and base not in view.members
     shown = (*view.members, base) if base is not None and is_beside else view.members
     table = Table(front_columns(view), shown)
     say_table(console, table)
-    notes = ["Last row: standard attention, which is not in the front."] if is_beside else []
+    notes = [f"Last row: {view.reference}, which is not in the front."] if is_beside else []
     say(console, "", *notes, *_notes(view, table.omitted(line_width(console))))
     say_table(console, named_values(tally(view)))
     say(console, "")

@@ -146,7 +146,7 @@ def _cost(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
 
     yield Column(name, header(name, unit), _item("costs", name), unit=unit)
     text = lambda c: "" if (ratio := share(c)) is None else multiple(ratio)  # noqa: E731
-    yield Column(f"{name}_times_mha", "× mha", share, text=text, rank=2)
+    yield Column(f"{name}_times_{view.reference}", f"× {view.reference}", share, text=text, rank=2)
 
 
 def _fresh(view: RunView, metric: Objective, title: str) -> Iterator[Column[Candidate]]:

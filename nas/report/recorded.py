@@ -37,7 +37,8 @@ def facts(view: RunView, mechanism: Candidate) -> Iterator[tuple[str, str, str]]
             yield f"{title}, {part} ({plural(cell.seeds, 'seed')})", mean, "square"
             if lead := cell.difference:
                 gain = minus(points(lead.mean, lead.error, metric.unit))
-                yield f"over mha, {part}: {lead.verdict}", gain, f"square {lead.verdict}"
+                over = f"over {view.reference}, {part}: {lead.verdict}"
+                yield over, gain, f"square {lead.verdict}"
     if mechanism.is_estimated and mechanism.p is not None:
         yield "p(front)", f"{mechanism.p:.2f}", ""
     if not mechanism.is_ok:
@@ -50,7 +51,7 @@ def facts(view: RunView, mechanism: Candidate) -> Iterator[tuple[str, str, str]]
 
 
 def costs(view: RunView, mechanism: Candidate) -> Iterator[tuple[str, str, float | None]]:
-    """Yield title, text and multiple of standard attention's cost for each cost."""
+    """Yield title, text and multiple of the reference's cost for each cost."""
     shares = view.shares(mechanism)
     for name in dict.fromkeys([*(o.name for o in view.setup.objectives), *mechanism.costs]):
         if name in mechanism.costs:

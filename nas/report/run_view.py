@@ -16,9 +16,10 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from nas.common.config import parse_yaml
-from nas.common.objectives import Metric, Objective, as_costs, beyond_limits
+from nas.common.objectives import COST_REFERENCE, Metric, Objective, as_costs, beyond_limits
 from nas.common.pareto import dominates, scaled_hypervolume
 from nas.evaluation.trial import Incident, Training
+from nas.genome import STANDARD
 from nas.genome.naming import digits_needed, find_name
 from nas.report.comparison import Cell, Comparison, TrainingRow, compare
 from nas.report.units import duration, limit_text
@@ -28,9 +29,7 @@ from nas.store.run import Run, named_members
 if TYPE_CHECKING:
     Answer: TypeAlias = dict[str, Any]
 
-STANDARD: Final = "mha"
 UNIFORM: Final = "uniform"
-CONTROLS: Final = (STANDARD, UNIFORM)
 # The title of each part of a confirmation, in JSON and above columns.
 FRESH: Final = {"search": "fresh", "long": "long", "test": "test"}
 
@@ -163,31 +162,39 @@ class RunView:
         return tuple((name, candidate) for name, candidate in pairs if name)
 
     @cached_property
-    def standard_key(self) -> str | None:
-        """The ``Proposal.key`` of standard attention; None if the run never trained it."""
-        keys = [key for key, names in self.names.items() if STANDARD in names]
-        keys += [training.key for training in self.confirmations if training.name == STANDARD]
-        return keys[0] if keys else None
+    def reference(self) -> str:
+        """The name of the mechanism with which others are compared, the reference of the task."""
+        fields = _task_fields(self.setup)
+        name: str = {**fields, **fields.get("task", {})}.get("reference", STANDARD)
+        return name
+
+    @cached_property
+    def reference_key(self) -> str | None:
+        """The ``Proposal.key`` of the reference; None if the run never trained it."""
+        return next(iter(self._keys_of(self.reference)), None)
 
     @cached_property
     def controls(self) -> set[str]:
-        """The ``Proposal.key`` of each control, standard attention and ``uniform``."""
-        keys = {training.key for training in self.confirmations if training.name in CONTROLS}
-        return keys | {key for key, names in self.names.items() if {*names} & {*CONTROLS}}
+        """The ``Proposal.key`` of each control, the reference and ``uniform``."""
+        return {*self._keys_of(self.reference), *self._keys_of(UNIFORM)}
+
+    def _keys_of(self, name: str) -> list[str]:
+        keys = [key for key, names in self.names.items() if name in names]
+        return keys + [training.key for training in self.confirmations if training.name == name]
 
     @property
-    def standard(self) -> Candidate | None:
-        """Standard attention and its results in the search; None if it was not trained there."""
-        return self.trained.get(self.standard_key or "")
+    def reference_candidate(self) -> Candidate | None:
+        """The reference and its results in the search; None if it was not trained there."""
+        return self.trained.get(self.reference_key or "")
 
     def confirmation(self, metric: Metric | Objective, *, is_tested: bool = True) -> Comparison:
-        """Return the comparison of the confirmed mechanisms with standard attention by a metric.
+        """Return the comparison of the confirmed mechanisms with the reference by a metric.
 
         The names of mechanisms are values of ``Proposal.key``. The parts are "fresh" for the run's
         task, "long" for a longer task, and "test" for the test set. The task's name follows if a
         part has several tasks. There are no differences unless ``is_tested``.
         """
-        key, against = (metric.name, is_tested), self.standard_key if is_tested else None
+        key, against = (metric.name, is_tested), self.reference_key if is_tested else None
         if key not in self._confirmed:
             costs = {key: candidate.costs for key, candidate in self.trained.items()}
             rows = [
@@ -284,8 +291,13 @@ class RunView:
         return 1 + candidate.proposal.number // self.setup.config.population
 
     def shares(self, candidate: Candidate) -> dict[str, float]:
-        """Return a mechanism's costs relative to standard attention, by name of the cost."""
-        base = self.standard.costs if self.standard else {}
+        """Return a mechanism's costs relative to the reference, by name of the cost.
+
+        Without a training of the reference these are the objectives, whose reference values tell.
+        """
+        costs = (o for o in self.setup.objectives if not o.is_metric)
+        base = {cost.name: cost.reference / COST_REFERENCE for cost in costs}
+        base |= self.reference_candidate.costs if self.reference_candidate else {}
         return {name: cost / base[name] for name, cost in candidate.costs.items() if base.get(name)}
 
     def dominated_by(self, candidate: Candidate) -> dict[str, float]:
@@ -335,14 +347,18 @@ def outside_text(objectives: Sequence[Objective], values: Mapping[str, float]) -
 
 def task_and_data(setup: RunSetup) -> str:
     """Return the names of a run's task and data, from the task's copy saved with the run."""
-    document = parse_yaml(setup.front_task.text, setup.front_task.name)
-    data = document.get("data") if isinstance(document, dict) else None
+    data = _task_fields(setup).get("data")
     if not data:
         return setup.front_task.name
     # Only the last part of a path is shown: the whole path may be private.
     _, _, path = str(data).partition(":")
     is_path = path.startswith(("/", "~"))
     return f"{setup.front_task.name} on {f'folder {PurePath(path).name}' if is_path else data}"
+
+
+def _task_fields(setup: RunSetup) -> dict[str, Any]:
+    fields = parse_yaml(setup.front_task.text, setup.front_task.name)
+    return fields if isinstance(fields, dict) else {}
 
 
 def session_seconds(run: Run) -> tuple[float, float]:

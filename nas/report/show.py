@@ -13,14 +13,14 @@ from rich.text import Text
 from nas.common.errors import GenomeError, ViolationError
 from nas.compiler import Plan, formula_of, make_plan, plain_source
 from nas.costs import attention_cost
-from nas.genome import ALL, Genome, Rest
+from nas.genome import ALL, STANDARD, Genome, Rest
 from nas.genome.canonical import digest
-from nas.genome.mechanisms import MECHANISMS, names_of
+from nas.genome.mechanisms import MECHANISMS, mechanism, names_of
 from nas.report.costs import Sizes, sizes_of
 from nas.report.graph import drawing, drawing_table, graph_svg
 from nas.report.recorded import costs, facts, recorded_answer, trainings_of, trainings_table
 from nas.report.result import Result
-from nas.report.run_view import STANDARD, RunView
+from nas.report.run_view import RunView
 from nas.report.table import Table, cut, line_width, named_values, say, say_table, words
 from nas.report.units import header, human, multiple
 from nas.store import Candidate, open_run
@@ -136,6 +136,7 @@ def show(console: Console, result: ShowResult) -> None:
         say(console, "", Text(cut(title, line_width(console) or len(title)), "bold"))
 
     text = result.origin.text
+    reference = result.recorded[0].reference if result.recorded else STANDARD
     say(console, f"{text}   digest {result.digest}")
     if others := [name for name in result.mechanisms if name != text]:
         say(console, f"the named mechanism {' = '.join(others)}")
@@ -149,7 +150,7 @@ def show(console: Console, result: ShowResult) -> None:
     if result.costs is None:
         say(console, result.problem)
     else:
-        say_table(console, _costs(result.costs, result.sizes))
+        say_table(console, _costs(result.costs, result.sizes, reference))
     if result.recorded:
         view, recorded = result.recorded
         trained = view.trained_as(recorded)
@@ -163,17 +164,17 @@ def show(console: Console, result: ShowResult) -> None:
         section("Source")
         console.print(result.source.rstrip(), soft_wrap=True, highlight=False, markup=False)
     typed = shlex.quote(text)
-    say(console, "", f"next: nas export {typed} -o attention.py · nas evaluate {typed} mha")
+    say(console, "", f"next: nas export {typed} -o attention.py · nas evaluate {typed} {reference}")
 
 
-def _costs(costs: dict[str, int], sizes: Sizes) -> Table[tuple[str, str, str]]:
-    """Return a table of the costs of a block, with their ratios to standard attention's."""
-    standard = attention_cost(MECHANISMS[STANDARD].genome, **asdict(sizes))
+def _costs(costs: dict[str, int], sizes: Sizes, reference: str) -> Table[tuple[str, str, str]]:
+    """Return a table of the costs of a block, with their ratios to those of the reference."""
+    base = attention_cost(mechanism(reference).genome, **asdict(sizes))
     rows = [
         (
             header(name),
             human(value),
-            f"{multiple(value / standard[name])} × {STANDARD}" if standard[name] else "",
+            f"{multiple(value / base[name])} × {reference}" if base[name] else "",
         )
         for name, value in costs.items()
     ]

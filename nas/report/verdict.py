@@ -2,8 +2,8 @@
 
 The verdict is about the mechanism with the best estimate among those that ``nas confirm`` trained
 with fresh seeds. It is chosen before these trainings, so its mean over fresh seeds has no selection
-bias. Mechanisms within the limits of the objectives precede all others. The controls, standard
-attention and ``uniform``, are never chosen and never counted.
+bias. Mechanisms within the limits of the objectives precede all others. The controls, the reference
+and ``uniform``, are never chosen and never counted.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from nas.common.objectives import Objective, beyond_limits
 from nas.common.text import plural
 from nas.costs import cost_noun
 from nas.report.front import tally
-from nas.report.run_view import FRESH, STANDARD, RunView, outside_text
+from nas.report.run_view import FRESH, RunView, outside_text
 from nas.report.units import FRACTION, multiple, points, quantity
 from nas.store import Candidate
 
 SEARCHED: Final = FRESH["search"]
-REFERENCE: Final = "standard attention"
 
 
 class Figure(NamedTuple):
@@ -69,8 +68,9 @@ def _unconfirmed(view: RunView) -> Verdict:
         return _value(candidate.objectives[objective.name], error, objective.unit)
 
     reached = f"By {kind}, its {_words(objective)} is {value(best)}"
-    if view.standard is not None and view.standard.objectives:
-        reached += f", that of {REFERENCE} {value(view.standard)}"
+    base = view.reference_candidate
+    if base is not None and base.objectives:
+        reached += f", that of {view.reference} {value(base)}"
     sentences = (
         f"{reached}, in trainings that the search chose from.",
         "Nothing is decided: the best score of many is too high, an estimate rests on a model, and "
@@ -91,7 +91,8 @@ def _confirmed(view: RunView, metric: Objective, finds: list[Candidate]) -> Verd
         return bool(beyond_limits(objectives, values)), metric.as_cost(values[metric.name])
 
     best = min(finds, key=rank)
-    name, cell, base = view.called(best), fresh[best.key], fresh.get(view.standard_key or "")
+    name, cell, reference = view.called(best), fresh[best.key], view.reference
+    base = fresh.get(view.reference_key or "")
     reached, seeds = _value(cell.mean or 0.0, cell.error, unit), plural(cell.seeds, "fresh seed")
     known: dict[str, Difference] = {}
     for title, cells in view.fresh.items():
@@ -102,11 +103,11 @@ def _confirmed(view: RunView, metric: Objective, finds: list[Candidate]) -> Verd
         f"mechanisms, and reaches {_words(metric)} {reached} over {seeds}"
     )
     if base is not None:
-        first += f", {REFERENCE} {_value(base.mean or 0.0, base.error, unit)}"
+        first += f", {reference} {_value(base.mean or 0.0, base.error, unit)}"
     if outside := outside_text(objectives, best.objectives):
         first += f". It is not in the front ({outside})"
     compared = [
-        f"{_where(view, metric, title)} the difference to {REFERENCE} is {_decided(lead, unit)} "
+        f"{_where(view, metric, title)} the difference to {reference} is {_decided(lead, unit)} "
         f"({plural(view.fresh[title][best.key].seeds, 'seed')})."
         for title, lead in known.items()
     ]
@@ -120,30 +121,34 @@ def _confirmed(view: RunView, metric: Objective, finds: list[Candidate]) -> Verd
         )
     figures = [Figure(reached, f"{_words(metric)}, fresh seeds", "fresh")]
     for title, lead in known.items():
-        label = f"over {STANDARD}, {'fresh seeds' if title == SEARCHED else title}"
+        label = f"over {reference}, {'fresh seeds' if title == SEARCHED else title}"
         shown, kind = _points(lead.mean, lead.error, unit), lead.verdict == "better"
         figures.append(Figure(shown, label, "lead" if kind else "fresh"))
     sentences = (f"{first}.", " ".join(compared), _counts(view, finds), effort(view))
     return Verdict(
-        _headline(name, known.get(SEARCHED), unit, f"{reached} with {seeds}", cell.seeds),
+        _headline(
+            name, reference, known.get(SEARCHED), unit, f"{reached} with {seeds}", cell.seeds
+        ),
         tuple(filter(None, sentences)),
         (*figures, *_cost_figures(view, best)),
     )
 
 
-def _headline(name: str, lead: Difference | None, unit: str, reached: str, seeds: int) -> str:
+def _headline(
+    name: str, reference: str, lead: Difference | None, unit: str, reached: str, seeds: int
+) -> str:
     if lead is None:
-        return f"{name} reaches {reached}; it is not compared with {REFERENCE}."
+        return f"{name} reaches {reached}; it is not compared with {reference}."
     if lead.verdict == "undecided":
         return (
-            f"No difference between {name} and {REFERENCE} is established with "
+            f"No difference between {name} and {reference} is established with "
             f"{plural(seeds, 'fresh seed')}."
         )
     verb = "leads" if lead.verdict == "better" else "falls behind"
     size, *ends = (_points(abs(v or 0.0), None, unit) for v in (lead.mean, lead.low, lead.high))
     low, high = sorted((end.removesuffix(" points").lstrip("+") for end in ends), key=float)
     interval = f"95 % interval {low} to {high}, {plural(seeds, 'seed')}"
-    return f"{name} {verb} {REFERENCE} by {size.lstrip('+')} ({interval})."
+    return f"{name} {verb} {reference} by {size.lstrip('+')} ({interval})."
 
 
 def _where(view: RunView, metric: Objective, title: str) -> str:
@@ -172,7 +177,7 @@ def _counts(view: RunView, finds: list[Candidate]) -> str:
     if best := [view.called(find) for find in sides["better"]]:
         counts["better"] += f" ({', '.join(best[:3])}{' and others' if len(best) > 3 else ''})"
     words = "; ".join(f"{side} {count}" for side, count in counts.items())
-    return f"Of {plural(len(finds), 'confirmed mechanism')}, beside {REFERENCE}: {words}."
+    return f"Of {plural(len(finds), 'confirmed mechanism')}, beside {view.reference}: {words}."
 
 
 def effort(view: RunView) -> str:
@@ -185,7 +190,7 @@ def _cost_figures(view: RunView, candidate: Candidate) -> Iterator[Figure]:
     shares = view.shares(candidate)
     for objective in view.setup.objectives:
         if objective.name in shares:
-            label = f"{cost_noun(objective.name)} of {STANDARD}"
+            label = f"{cost_noun(objective.name)} of {view.reference}"
             yield Figure(f"{multiple(shares[objective.name])} ×", label, "cost")
 
 

@@ -1,9 +1,9 @@
 """Confirm mechanisms of a run's front: train them again with seeds that the search never uses.
 
 The score that put a mechanism into the front is the best of many scores, and therefore biased
-upwards. Standard attention, ``uniform`` (the mean of all tokens) and a mechanism or module that the
-user names are trained with the same seeds, so that mechanisms are compared seed by seed. Recorded
-trainings are not repeated, unless they failed because the worker process was lost.
+upwards. The task's reference, ``uniform`` (the mean of all tokens) and a mechanism or module that
+the user names are trained with the same seeds, so that mechanisms are compared seed by seed.
+Recorded trainings are not repeated, unless they failed because the worker process was lost.
 
 If the task's learning rates are tried, further seeds choose each mechanism's rate
 (``nas.common.rates``).
@@ -34,7 +34,7 @@ from nas.evaluation.trial import NOT_RECORDED, Stage, Training, task_fingerprint
 from nas.genome import Genome
 from nas.genome.mechanisms import mechanism
 from nas.searching.loop import LIKELY
-from nas.searching.setup import CONTROLS, check_measures, longer_task, run_cost_context
+from nas.searching.setup import check_measures, longer_task, run_cost_context
 from nas.store import Candidate, Run, RunWriter, find_proposal, named_members
 from nas.store.frozen import load_frozen_task, load_unchanged
 from nas.store.sources import Source
@@ -95,15 +95,15 @@ class ConfirmationPlan:
         metric: the metric to confirm, which is the first metric among the run's objectives.
         seeds: number of trainings of each mechanism in each stage, without those that only choose
             a learning rate; ``repeats`` is their number with those.
-        trained: the selected mechanisms, the controls, then ``against``, by key.
-        against: the mechanism with which the user compares all others; None for no such comparison.
+        trained: the selected mechanisms, the controls, then the user's ``against``, by key.
+        against: the mechanism with which all others are compared, by default the task's reference.
     """
 
     metric: Objective
     seeds: int
     trained: Mapping[str, ComparedMechanism]
     stages: tuple[ConfirmationStage, ...]
-    against: ComparedMechanism | None
+    against: ComparedMechanism
     repeats: int
 
     @property
@@ -157,9 +157,11 @@ def plan_confirmation(
         parts.append(("test", last, last.load_test()))
     is_tuned = tries_rates(rates, [task for _, task, _ in parts], seeds, is_tested)
     stages = tuple(ConfirmationStage(*part, is_tuned=is_tuned) for part in parts)
-    reference = None if against is None else _compared(run, against, stages, time_limit)
-    if reference is not None:
-        chosen.setdefault(reference.key, reference)
+    if against is None:
+        reference = next(m for m in chosen.values() if m.name == task.main.reference)
+    else:
+        compared = _compared(run, against, stages, time_limit)
+        reference = chosen.setdefault(compared.key, compared)
     repeats = seeds + CHOOSING_SEEDS if is_tuned else seeds
     return ConfirmationPlan(metric, seeds, chosen, stages, reference, repeats)
 
@@ -210,7 +212,7 @@ def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> dict[str,
         fields = resolved.key, trained.digest, trained.genome, costs, candidate
         chosen.setdefault(resolved.key, ComparedMechanism(name or "", *fields))
 
-    for name in CONTROLS:
+    for name in task.main.controls:
         add(mechanism(name).genome, name)
     controls = tuple(chosen)
     if ids:

@@ -31,6 +31,7 @@ from nas.searching.setup import (
     make_objectives,
     relative_limits,
     run_proposer,
+    starting_with,
     train_references,
 )
 from nas.space import SearchSpace
@@ -94,27 +95,27 @@ def run_search(
     try:
         _warn_of_idle_workers(config, evaluator.workers)
         calibration = evaluator.calibrate() if need_calibration(limits) else {}
-        references = []
+        trainings = []
         if limited:
-            references = train_references(
+            trainings = train_references(
                 *tasks.scored, evaluator, seed=config.seed, on_reference=listener.on_reference
             )
-        context = cost_context(front, calibration, space.context)
-        space_copy, policy_copy = frozen_space(space)
+        context, reference = cost_context(front, calibration, space.context), front.main.reference
+        space_copy, policy_copy = frozen_space(starting_with(space, reference, context.is_causal))
         setup = RunSetup(
             # Without a metric nothing is trained.
             config=config if optimised else replace(config, repeats=1),
             space=space_copy,
             policy=policy_copy,
             task=frozen_task(task, tasks.data),
-            objectives=make_objectives(limits, metrics, context, references),
+            objectives=make_objectives(limits, metrics, context, reference, trainings),
             metrics=tuple(metrics),
             calibration=calibration,
             target=None if target is None else frozen_task(*tasks.front),
         )
         session = this_session(command, workers=evaluator.workers)
         with create_run(root, setup, session, name=name) as writer:
-            for training in references:
+            for training in trainings:
                 writer.record_training(training, None)
             return _work(writer, tasks, evaluator, listener)
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -21,7 +22,6 @@ from nas.common.objectives import (
     SearchConfig,
     of_metric,
 )
-from nas.compiler import standard_attention
 from nas.costs import COSTS, CostContext, costs_of
 from nas.evaluation.study import cost_context, study
 from nas.evaluation.trainer import budget_of
@@ -41,8 +41,6 @@ from nas.store.frozen import from_text
 from nas.tasks import load_task
 from nas.tasks.base import Data, ModelTask, Task
 
-STANDARD: Final = "mha"
-CONTROLS: Final = (STANDARD, "uniform")  # ``uniform``: the mean of all tokens
 REFERENCE_TRAININGS: Final = 3  # trainings of each control, for the limit of a metric
 LEAST: Final = 3.0  # least difference of the scores of both controls, in standard errors
 
@@ -127,6 +125,20 @@ def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
     Variation(space, policy, is_causal).sample(np.random.default_rng(0))
 
 
+def starting_with(space: SearchSpace, reference: str, is_causal: bool) -> SearchSpace:
+    """Return the space with the reference among the mechanisms that it names.
+
+    A space that names none, or does not contain the reference, stays as it is.
+    """
+    if not space.mechanisms or reference in space.mechanisms:
+        return space
+    with suppress(SpaceError):
+        alone = space.model_copy(update={"mechanisms": (reference,)})
+        if seeds(alone, load_policy(space.policy), is_causal):
+            return space.model_copy(update={"mechanisms": (reference, *space.mechanisms)})
+    return space
+
+
 def relative_limits(space: SearchSpace, metrics: Sequence[Metric]) -> dict[str, float | None]:
     """Return the names of a space's objectives, each with its limit in ``space.region`` or None.
 
@@ -162,27 +174,29 @@ def make_objectives(
     limits: Mapping[str, float | None],
     metrics: Sequence[Metric],
     context: CostContext,
-    references: Iterable[Training] = (),
+    reference: str,
+    trainings: Iterable[Training] = (),
 ) -> tuple[Objective, ...]:
     """Return objectives with ideal values, reference values and limits.
 
     The reference value of a metric is the score of an untrained model. The reference value of a
-    cost is twice the cost of standard attention, and the ideal value is 0.
+    cost is twice the cost of the reference, and the ideal value is 0.
 
     Args:
-        limits: the result of ``relative_limits``. A limit of a cost is relative to standard
-            attention, and a limit of a metric to ``references`` (``train_references``).
+        limits: the result of ``relative_limits``. A limit of a cost is relative to the reference,
+            and a limit of a metric to ``trainings`` (``train_references``).
         context: sizes and options at which costs are computed.
+        reference: the task's reference, a named mechanism.
     """
     measured = {metric.name: metric for metric in metrics}
-    mha = standard_attention(context.sizes, context.is_causal)
-    costs = costs_of(mha, context, [name for name in limits if name not in measured])
+    resolved = context.resolve(mechanism(reference).genome)
+    costs = costs_of(resolved, context, [name for name in limits if name not in measured])
     objectives = []
     for name, limit in limits.items():
         if name in measured:
             metric, objective = measured[name], of_metric(measured[name])
             if limit is not None:
-                objective = replace(objective, limit=limit_of(metric, limit, references))
+                objective = replace(objective, limit=limit_of(metric, limit, reference, trainings))
         else:
             cost, value = COSTS[name], costs[name]
             objective = Objective(
@@ -194,14 +208,14 @@ def make_objectives(
 
 
 def train_references(
-    task: Task,
+    task: ModelTask,
     data: Data,
     evaluator: Evaluator,
     *,
     seed: int,
     on_reference: Callable[[int, int], None],
 ) -> list[Training]:
-    """Train standard attention and ``uniform`` under a task without gates.
+    """Train the reference and ``uniform`` under a task without gates.
 
     ``on_reference`` is called with the number of finished trainings and the total number.
 
@@ -210,7 +224,7 @@ def train_references(
     """
     trainings: list[Training] = []
     for training in study(
-        [(name, mechanism(name).genome) for name in CONTROLS],
+        [(name, mechanism(name).genome) for name in task.controls],
         task,
         data,
         lambda: evaluator,
@@ -224,30 +238,32 @@ def train_references(
                 f"trained: {training.evaluation.error}"
             )
         trainings.append(training)
-        on_reference(len(trainings), len(CONTROLS) * REFERENCE_TRAININGS)
+        on_reference(len(trainings), len(task.controls) * REFERENCE_TRAININGS)
     return trainings
 
 
-def limit_of(metric: Metric, share: float, trainings: Iterable[Training]) -> float | None:
-    """Return the value of a metric at a share of the way from ``uniform`` to standard attention.
+def limit_of(
+    metric: Metric, share: float, reference: str, trainings: Iterable[Training]
+) -> float | None:
+    """Return the value of a metric at a share of the way from ``uniform`` to the reference.
 
     Warns:
-        NasWarning: standard attention is not clearly better than ``uniform``; the limit is None.
+        NasWarning: the reference is not clearly better than ``uniform``; the limit is None.
 
     Raises:
         SpaceError: the limit is better than the best possible value.
     """
     ordered = sorted(trainings, key=lambda training: training.repeat)
-    (mha, error_mha), (uniform, error_uniform) = (
+    (best, error_best), (uniform, error_uniform) = (
         mean_and_error([t.evaluation.metrics[metric.name] for t in ordered if t.name == name])
-        for name in CONTROLS
+        for name in (reference, "uniform")
     )
-    error = ((error_mha or 0.0) ** 2 + (error_uniform or 0.0) ** 2) ** 0.5
+    error = ((error_best or 0.0) ** 2 + (error_uniform or 0.0) ** 2) ** 0.5
     objective = of_metric(metric)
-    if not objective.as_cost(uniform - mha) > LEAST * error:
+    if not objective.as_cost(uniform - best) > LEAST * error:
         warnings.warn(
-            f"task {ordered[0].task_name!r}: {metric.name} is {metric.text(mha)} for standard "
-            f"attention and {metric.text(uniform)} for `uniform`, the mean of all tokens, less "
+            f"task {ordered[0].task_name!r}: {metric.name} is {metric.text(best)} for {reference} "
+            f"and {metric.text(uniform)} for `uniform`, the mean of all tokens, less "
             f"than {LEAST:g} standard errors ({metric.text(error)}) better. {metric.name} has no "
             "limit in this search; more data or epochs (in a copy from `nas tasks NAME`) make a "
             "difference measurable.",
@@ -255,7 +271,7 @@ def limit_of(metric: Metric, share: float, trainings: Iterable[Training]) -> flo
             stacklevel=2,
         )
         return None
-    limit = mha + (1.0 - share) * (uniform - mha)
+    limit = best + (1.0 - share) * (uniform - best)
     if objective.as_cost(limit) < objective.as_cost(metric.ideal):
         raise SpaceError(
             f"region: the limit {share:g} of {metric.name} is {metric.text(limit)}, beyond the "
@@ -289,9 +305,9 @@ def run_proposer(setup: RunSetup, tasks: Tasks) -> Proposer:
 
 
 def _work(context: CostContext, task: Task, data: Data) -> float:
-    """Return multiply-adds of attention in a training of standard attention."""
-    mha, budget = standard_attention(context.sizes, context.is_causal), budget_of(task, data)
-    return budget.epochs * budget.examples * costs_of(mha, context, ["macs"])["macs"]
+    """Return multiply-adds of attention in a training of the reference."""
+    resolved, budget = task.resolve(mechanism(task.main.reference).genome), budget_of(task, data)
+    return budget.epochs * budget.examples * costs_of(resolved, context, ["macs"])["macs"]
 
 
 def make_proposer(

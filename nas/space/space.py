@@ -82,8 +82,8 @@ class SearchSpace(Frozen):
         context: number of cached tokens for which decoding costs are computed.
         mechanisms: named mechanisms with which a search starts.
         region: limits of a mechanism in a front, by objective: for a metric a share of the way
-            from the plain mean of all tokens (0) to standard attention (1), for a cost a multiple
-            of standard attention's.
+            from the plain mean of all tokens (0) to the task's reference (1), for a cost a multiple
+            of the reference's.
         target: name or path of a longer task, whose front a search is for; by default ``task``.
     """
 

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Prot
 from pydantic import Field, field_validator, model_validator
 
 from nas.common.config import Frozen, Name
-from nas.common.errors import DataError, TaskError
+from nas.common.errors import DataError, GenomeError, TaskError
 from nas.common.objectives import Metric
 from nas.common.registry import Registry
-from nas.genome import Genome, ModelSizes
+from nas.genome import STANDARD, Genome, ModelSizes
+from nas.genome.mechanisms import mechanism
 from nas.tasks.files import checked_spec
 
 if TYPE_CHECKING:
@@ -163,7 +164,8 @@ class Task(Frozen):
 
     def fingerprint(self) -> str:
         """Return a digest, 16 hex characters, of the fields that change metrics, without data."""
-        fields = self.model_dump(mode="json", exclude={"name", "about", "data", "learning_rates"})
+        others = {"name", "about", "data", "learning_rates", "reference"}
+        fields = self.model_dump(mode="json", exclude=others)
         return fingerprint_of([self.kind, RECIPE, fields])
 
 
@@ -173,6 +175,8 @@ class ModelTask(Task):
     Attributes:
         is_causal: whether each token attends only to itself and earlier tokens.
         is_padded: whether sequences have padding, which attention must ignore.
+        reference: the named mechanism with which others are compared, and of whose costs limits
+            are multiples. It does not change a training.
         width, depth: number of features of each token, and number of layers.
         mlp_ratio: hidden width of the feed-forward networks divided by ``width``.
         feed_forward: their activation. ``relu_squared`` (So et al. 2021) and ``swiglu`` (Shazeer
@@ -203,6 +207,7 @@ class ModelTask(Task):
     is_padded: ClassVar[bool] = False
     num_tallies: ClassVar[int]
 
+    reference: str = STANDARD
     width: int = Field(default=64, ge=1, le=8192)
     depth: int = Field(default=2, ge=1, le=128)
     heads: int = Field(default=4, ge=1)
@@ -234,6 +239,14 @@ class ModelTask(Task):
     def _data_has_a_kind(cls, value: str) -> str:
         return checked_spec(value, cls.data_kinds)
 
+    @field_validator("reference")
+    @classmethod
+    def _reference_is_known(cls, value: str) -> str:
+        try:
+            return mechanism(value).name
+        except GenomeError as error:
+            raise ValueError(str(error)) from None
+
     @model_validator(mode="after")
     def _heads_divide_width(self) -> ModelTask:
         if self.width % self.heads:
@@ -262,6 +275,11 @@ class ModelTask(Task):
     @property
     def main(self) -> ModelTask:
         return self
+
+    @property
+    def controls(self) -> tuple[str, str]:
+        """The names of the reference and of ``uniform``, the mean of all tokens."""
+        return self.reference, "uniform"
 
     @property
     @abstractmethod

@@ -76,8 +76,8 @@ def names_its_metrics(task: Task, data: Data) -> None:
 
 
 def trains_the_same_twice(task: Task, data: Data) -> None:
-    """Standard attention trains without failure; a second training gives equal numbers."""
-    resolved = task.resolve(mechanism("mha").genome)
+    """The reference trains without failure; a second training gives equal numbers."""
+    resolved = task.resolve(mechanism(task.main.reference).genome)
     trial = Trial(resolved.key, resolved.genome, 0)
     evaluator = LocalEvaluator(task, data)
     first, second = (e for _ in range(2) for _, e in run_trials(evaluator, [trial]))

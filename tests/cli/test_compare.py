@@ -100,10 +100,10 @@ def test_the_test_set_is_used_on_request_only(nas: Any) -> None:
     assert "test set" in nas(*command, "--test").out
 
 
-def test_best_that_is_standard_attention_is_named(nas: Any, at_tasks: Path) -> None:
+def test_best_that_is_the_reference_is_named(nas: Any, at_tasks: Path) -> None:
     options = ("--gens", 1, "--pop", 1, "--run", "a", *LOCAL)
     assert nas("search", "--space", "quickstart", "--task", "tiny.yaml", *options).status == 0
-    words = "a/best is mha: the best member of this run is standard attention itself."
+    words = "a/best is mha: the best member of this run is the reference itself."
     assert words in nas("evaluate", "a/best", *LOCAL).err
     assert words in nas("export", "a/best", "-o", "best.py").err
     assert words not in nas("export", "mha", "-o", "mha.py").err

@@ -12,6 +12,7 @@ from nas.explaining import Bounds, plan_explanation
 from nas.genome import Visibility
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.space.rules import load_policy, validate
+from nas.store.sources import resolve
 from nas.tasks import load_task
 from tests.genomes import build
 from tests.samples import samples
@@ -30,8 +31,9 @@ RICH = build(
 )
 
 
-def planned(genome, task=IMAGES):
-    return plan_explanation(genome, Bounds(POLICY, task), cost_context(task, {}))
+def planned(genome, task=IMAGES, against="mha"):
+    bounds = Bounds(POLICY, task)
+    return plan_explanation(genome, bounds, cost_context(task, {}), resolve(against))
 
 
 def words(plan, part):
@@ -79,7 +81,7 @@ def test_planned_mechanisms_are_legal_and_distinct(task):
         assert len({plan.source, *edited}) == 1 + len(edited)
 
 
-def test_controls_are_standard_attention_with_similar_costs():
+def test_controls_are_the_reference_with_similar_costs():
     setting = cost_context(IMAGES, {})
     for name in ("champion_2025", "sqa", "gqa"):
         plan = planned(mechanism(name).genome)
@@ -92,3 +94,6 @@ def test_controls_are_standard_attention_with_similar_costs():
         for cost in ("macs", "params"):
             assert min(abs(c[cost] / own[cost] - 1) for c in costs) < 0.1
     assert words(planned(mechanism("mha").genome), "controls") == []
+    rotated = words(planned(mechanism("sqa").genome, RECALL, "rope:kv_heads=1/4"), "controls")
+    assert rotated[0] == "rope:kv_heads=1/4"
+    assert all(each.startswith("rope:kv_heads=1/4,") for each in rotated[1:])

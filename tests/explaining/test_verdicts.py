@@ -23,6 +23,7 @@ from nas.genome import Genome
 from nas.report.comparison import TrainingRow
 from nas.report.explanation import ExplainResult, make_explanation
 from nas.space.rules import load_policy
+from nas.store.sources import resolve
 from nas.tasks import Data, load_task
 from tests.genomes import build
 from tests.recorded_run import Invented
@@ -76,7 +77,7 @@ class Known(Invented):
 @cache
 def plan():
     bounds = Bounds(load_policy("score_normalize_aggregate"), TASK)
-    return plan_explanation(PLANTED, bounds, cost_context(TASK, {}))
+    return plan_explanation(PLANTED, bounds, cost_context(TASK, {}), resolve("mha"))
 
 
 def explained(seed: int, failing: str | None = None) -> ExplainResult:

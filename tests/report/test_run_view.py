@@ -17,7 +17,7 @@ def test_published_mechanisms_and_what_dominates_them(view: RunView) -> None:
     assert {"mha", "ssqa", "uniform", "champion_2025"} <= named.keys()
     # At the task's sizes: a quarter of four heads is one head.
     assert "gqa = mqa" in named
-    assert view.standard is named["mha"]
+    assert view.reference_candidate is named["mha"]
     objectives = view.setup.objectives
     for member in view.members:
         beaten = view.dominated_by(member)

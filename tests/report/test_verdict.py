@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nas.evaluation.trial import Training
-from nas.report.run_view import CONTROLS, RunView
+from nas.report.run_view import RunView
 from nas.report.verdict import Verdict, verdict_of
 from nas.store import Candidate
 from tests.recorded_run import CONFIRMED
@@ -30,11 +30,11 @@ def example() -> RunView:
 def confirmed(view: RunView, gains: Gains, part: str = "search", base: float = 0.36) -> RunView:
     """The view with these confirmations of a part in place of its own.
 
-    The metric of standard attention is ``base`` at every seed, that of others more by a gain.
+    The metric of mha is ``base`` at every seed, that of others more by a gain.
     """
     kept = tuple(c for c in view.confirmations if c.stage != part)
     template = next(c for c in view.confirmations if c.stage in (part, "long"))
-    standard, seeds = str(view.standard_key), max(map(len, gains.values()), default=1)
+    standard, seeds = str(view.reference_key), max(map(len, gains.values()), default=1)
     names = {key: name for key, (name, *_) in view.names.items()}
 
     def made(key: str, repeat: int, value: float) -> Training:
@@ -80,7 +80,7 @@ def key_of(view: RunView, name: str) -> str:
 
 def finds(view: RunView) -> list[Candidate]:
     """Candidates that are no controls, best estimate first."""
-    controls = {key_of(view, name) for name in CONTROLS}
+    controls = {key_of(view, name) for name in ("mha", "uniform")}
     found = [one for one in view.candidates if one.key not in controls]
     return sorted(found, key=lambda one: -one.objectives["accuracy"])
 
@@ -126,22 +126,19 @@ def test_every_sentence_is_true_of_drawn_confirmations(example: RunView, seed: i
     found = verdict_of(view)
     text = " ".join((found.headline, *found.sentences))
 
-    # The subject is the find with the best estimate; controls are none and stay unnamed.
+    # The subject is the find with the best estimate; controls are none.
     known = [one for one in finds(view) if one.key in gains]
     best = known[0]
     name = view.called(best)
     assert name in found.headline
     assert "uniform" not in text
-    assert "mha" not in text
 
     # Leads and losses are those of the test; what is undecided is called neither, nor equal.
     decided = sides_of(gains)
     sides = {one.key: decided[one.key] for one in known}
     mean = 100 * float(np.mean(gains[best.key]))
     for words in ("leads", "falls behind"):
-        assert (f"{name} {words} standard attention by" in found.headline) == (
-            sides[best.key] == words
-        )
+        assert (f"{name} {words} mha by" in found.headline) == (sides[best.key] == words)
     assert ("No difference" in found.headline) == (sides[best.key] == "undecided")
     assert "level" not in text
     assert ("--long TASK` measures" in text) == (sides[best.key] == "leads")
@@ -164,12 +161,11 @@ def test_example_has_the_numbers_of_readme(example: RunView) -> None:
     said = " ".join(found.sentences)
     assert len(found.sentences) == 4
     assert found.headline == (
-        "No difference between layer_norm-rope-06ce3 and standard attention is established with 5 "
-        "fresh seeds."
+        "No difference between layer_norm-rope-06ce3 and mha is established with 5 fresh seeds."
     )
-    assert "39.2 ± 0.5 % over 5 fresh seeds, standard attention 36.2 ± 0.4 %" in said
+    assert "39.2 ± 0.5 % over 5 fresh seeds, mha 36.2 ± 0.4 %" in said
     assert "+3.0 points, 95 % interval +0.8 to +5.3, p = 0.06 after" in said
-    assert "Trained longer (task comparison) the difference to standard attention is −0.1" in said
+    assert "Trained longer (task comparison) the difference to mha is −0.1" in said
     assert ("39.2 ± 0.5 %", "accuracy, fresh seeds", "fresh") in found.figures
     assert ("0.79 ×", "MACs of mha", "cost") in found.figures
 
@@ -180,8 +176,8 @@ LEAD, NONE, LOSS = [0.01, 0.011, 0.012], [-0.01, 0.01, 0.0], [-0.01, -0.011, -0.
 @pytest.mark.parametrize(
     ("fresh", "long", "headline", "longer"),
     [
-        (LEAD, LOSS, "leads standard attention by 1.1 points (95 % interval 0.9 to 1.3", "worse"),
-        (LOSS, LEAD, "behind standard attention by 1.1 points (95 % interval 0.9 to 1.3", "better"),
+        (LEAD, LOSS, "leads mha by 1.1 points (95 % interval 0.9 to 1.3", "worse"),
+        (LOSS, LEAD, "behind mha by 1.1 points (95 % interval 0.9 to 1.3", "better"),
     ],
 )
 def test_each_part_is_decided_alone(
@@ -201,7 +197,7 @@ def test_nothing_is_compared_over_failed_trainings(example: RunView, which: str)
     view = alone(example)
     first, second = (one.key for one in finds(view)[:2])
     view = confirmed(view, {first: [*LEAD, 0.02], second: [*LOSS, -0.02]})
-    key = {"best": first, "mha": str(view.standard_key)}[which]
+    key = {"best": first, "mha": str(view.reference_key)}[which]
     found = verdict_of(fail(view, key, 3))
     assert found.headline.startswith("layer_norm-rope-06ce3 reaches ")
     assert not [f for f in found.figures if f.label.startswith("over mha")]
@@ -217,10 +213,7 @@ def test_the_best_of_an_unconfirmed_run_is_no_control(example: RunView) -> None:
     assert found.headline == (
         "layer_norm-rope-06ce3 has the best estimate so far, and is not yet confirmed."
     )
-    assert (
-        "its accuracy is 40.2 ± 0.6 %, that of standard attention 36.1 ± 0.8 %"
-        in (found.sentences[0])
-    )
+    assert "its accuracy is 40.2 ± 0.6 %, that of mha 36.1 ± 0.8 %" in (found.sentences[0])
     found = verdict_of(dataclasses.replace(view, members=(mha,)))
     assert found.headline == "No mechanism but the controls is in the front."
 

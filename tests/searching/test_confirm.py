@@ -120,7 +120,7 @@ def test_confirmation_compares_with_a_further_mechanism(folder: Any, make_table:
     *members, other = answer["rows"]
     assert answer["against"] == other["mechanism"] == "sqa:window=4"
     assert other["parts"]["fresh"]["difference"] is None
-    assert other["found"] == {}
+    assert other["found"]["estimate"] is None
     assert {seed for _, seed in table.trained} == {training_seed(4, "confirm", i) for i in range(3)}
     successful = [one["parts"]["fresh"] for one in members]
     successful = [part for part in successful if None not in part["values"]]
@@ -132,6 +132,11 @@ def test_confirmation_compares_with_a_further_mechanism(folder: Any, make_table:
     assert again.trained == []
     assert [one["id"] for one in same["rows"]] == [one["id"] for one in members]
     assert same == confirm(folder, again)
+    with open_run(folder) as run:
+        best, *_ = run.front()
+    own = confirm(folder, again, against=best.proposal.genome)
+    assert again.trained == []
+    assert {row["id"]: row["mechanism"] for row in own["rows"]}[best.digest] == own["against"]
 
 
 def test_test_set_of_images_keeps_the_training_images(task: Any) -> None:

@@ -83,16 +83,16 @@ def references(name: str, *scores: float) -> list[Training]:
 def test_limit_needs_a_clear_difference_of_the_references() -> None:
     metric = Metric("accuracy", "fraction", "max", 0.1, 1.0)
     same = references("mha", 0.5, 0.6), references("uniform", 0.4, 0.5)
-    with pytest.warns(NasWarning, match=r"accuracy is 55\.0 % for standard .* has no limit"):
-        assert limit_of(metric, 0.5, [*same[0], *same[1]]) is None
+    with pytest.warns(NasWarning, match=r"accuracy is 55\.0 % for mha .* has no limit"):
+        assert limit_of(metric, 0.5, "mha", [*same[0], *same[1]]) is None
     apart = references("mha", 0.8, 0.82), references("uniform", 0.4, 0.42)
-    assert limit_of(metric, 0.5, [*apart[0], *apart[1]]) == pytest.approx(0.61)
+    assert limit_of(metric, 0.5, "mha", [*apart[0], *apart[1]]) == pytest.approx(0.61)
 
 
 def test_limit_beyond_the_best_value_is_refused() -> None:
     metric = Metric("accuracy", "fraction", "max", 0.1, 1.0)
     with pytest.raises(SpaceError, match=r"the limit 2 of accuracy is 160.0 %, beyond the best"):
-        limit_of(metric, 2.0, [*references("mha", 0.9), *references("uniform", 0.2)])
+        limit_of(metric, 2.0, "mha", [*references("mha", 0.9), *references("uniform", 0.2)])
 
 
 @pytest.mark.parametrize("text", ["macs=1,macs=2", "macs=inf", "macs=nan", "macs=-1", "macs=", "1"])

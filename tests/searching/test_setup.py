@@ -55,7 +55,9 @@ def test_objectives_exist_and_stand_once(kit: Any, names: list[str], message: st
 
 def test_objectives_ends_are_chance_and_twice_standard_attention() -> None:
     setting = CostContext(ModelSizes(32, 4, 2, 16), False, False, {})
-    found = make_objectives(dict.fromkeys(("accuracy", "macs", "perplexity")), METRICS, setting)
+    found = make_objectives(
+        dict.fromkeys(("accuracy", "macs", "perplexity")), METRICS, setting, "mha"
+    )
     mha = 2 * (4 * 16 * 32**2 + 2 * 16**2 * 32)  # two layers: projections, scores and sums
     assert [(o.name, o.direction, o.ideal, o.reference, o.is_metric) for o in found] == [
         ("accuracy", "max", 1.0, 0.25, True),

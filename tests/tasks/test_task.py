@@ -26,6 +26,15 @@ def test_for_data_sets_fields_for_a_data_spec(tmp_path):
     assert (chosen.epochs, chosen.width) == (9, 8)
 
 
+def test_the_reference_is_a_named_mechanism_and_changes_no_training():
+    task = load_task("text")
+    other = load_task("text", overrides={"reference": "rope:kv_heads=1/4"})
+    assert (task.reference, load_task("bytes").reference) == ("rope", "mha")
+    assert other.fingerprint() == task.fingerprint()
+    with pytest.raises(ConfigError, match=r"reference: .*'ropes'.*did you mean 'rope'"):
+        load_task("text", overrides={"reference": "ropes"})
+
+
 @pytest.mark.parametrize("name", built_in_tasks())
 def test_task_round_trips(name):
     task = load_task(name)
@@ -64,6 +73,7 @@ def test_fingerprint_changes_with_every_field_that_changes_a_result(name):
         "about",
         "data",
         "learning_rates",
+        "reference",
     }
     prints = {task.model_copy(update={k: v}).fingerprint() for k, v in changed.items()}
     assert len(prints | {task.fingerprint()}) == len(changed) + 1
@@ -72,6 +82,7 @@ def test_fingerprint_changes_with_every_field_that_changes_a_result(name):
         "about": "y",
         "data": "digits",
         "learning_rates": (1.0, 2.0),
+        "reference": "rope",
     }  # the data have their own digest
     assert task.model_copy(update=apart).fingerprint() == task.fingerprint()
 

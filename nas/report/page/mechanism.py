@@ -44,6 +44,7 @@ def mechanisms(view: RunView) -> Iterator[dict[str, Any]]:
             "address": address(view.name, mechanism.digest),
             "name": view.called(mechanism),
             "about": " · ".join(titles),
+            "reference": view.reference,
             "proposal": mechanism.proposal,
             "facts": [*facts(view, mechanism)],
             "parents": [
@@ -53,7 +54,7 @@ def mechanisms(view: RunView) -> Iterator[dict[str, Any]]:
             "commands": (
                 f"nas show {source}",
                 f"nas export {source} -o champion.py",
-                f"nas evaluate {source} mha --seeds 5",
+                f"nas evaluate {source} {view.reference} --seeds 5",
             ),
             "whole": _whole(view, mechanism) if is_whole else None,
             "curves": _curves(view, mechanism, trainings) if is_whole else [],
@@ -112,12 +113,12 @@ def _curves(
     view: RunView, mechanism: Candidate, own: Sequence[PartTraining]
 ) -> list[dict[str, Any]]:
     """Return a picture of learning curves for each task: lines by epoch in pixels, and ticks."""
-    metric, standard = view.metric, view.standard
+    metric, reference = view.metric, view.reference_candidate
     if metric is None:
         return []
     trainings = [("own" if part == "search" else "fresh", training) for part, training in own]
-    if standard is not None and standard is not mechanism:
-        trainings = [*(("base", training) for training in standard.searched), *trainings]
+    if reference is not None and reference is not mechanism:
+        trainings = [*(("base", training) for training in reference.searched), *trainings]
     by_task: dict[str, list[tuple[str, list[float]]]] = {}
     for kind, training in trainings:
         reports = training.evaluation.reports

@@ -16,7 +16,6 @@ from markupsafe import Markup, escape
 
 from nas.common.differences import LEVEL
 from nas.common.text import plural, printable
-from nas.report.run_view import STANDARD
 from nas.report.units import amount, duration, header, multiple
 
 # A number with its error and unit; no line break is allowed inside.
@@ -64,7 +63,7 @@ _ENVIRONMENT: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.globals |= {"STANDARD": STANDARD, "LEVEL": LEVEL, "zip": zip}
+_ENVIRONMENT.globals |= {"LEVEL": LEVEL, "zip": zip}
 _ENVIRONMENT.filters |= {
     function.__name__: function for function in (amount, duration, header, multiple, plural, prose)
 }

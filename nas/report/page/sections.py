@@ -26,7 +26,7 @@ from nas.report.explanation import (
 )
 from nas.report.front_columns import front_columns
 from nas.report.page.rendering import address
-from nas.report.run_view import FRESH, STANDARD, UNIFORM, RunView
+from nas.report.run_view import FRESH, UNIFORM, RunView
 from nas.report.table import Column, Table
 from nas.report.units import FRACTION, header, minus, points, quantity
 from nas.store import Candidate
@@ -163,7 +163,7 @@ def _confirmation(view: RunView, metric: Objective) -> dict[str, Any]:
         replace(row, mechanism=view.called(mechanism))
         for row, mechanism in zip(rows, mechanisms, strict=True)
     ]
-    result = replace(recorded, rows=tuple(named), against=STANDARD)
+    result = replace(recorded, rows=tuple(named), against=view.reference)
     columns: list[Column[Row]] = []
     for column in sorted(comparison_columns(result), key=lambda column: column.rank > 1):
         columns.append(column)

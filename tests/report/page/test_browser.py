@@ -38,7 +38,7 @@ def test_front_selects_and_explains_mechanisms_without_a_request(
 ) -> None:
     opened, best, cheapest = look(page_file), view.members[0], view.members[-1]
     assert opened.requests == [page_file.as_uri()]
-    assert "standard attention is established" in opened.text("h1")
+    assert "mha is established" in opened.text("h1")
     assert opened.text("#mechanism h2").startswith(view.called(best))
     assert opened.page.locator(f"{CHART} a.chosen").count() > 0
 
