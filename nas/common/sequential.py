@@ -23,7 +23,8 @@ gain_i / cap, limited to [-1, 1],
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,13 +38,13 @@ if TYPE_CHECKING:
 Claim: TypeAlias = Literal["typical", "mean"]
 CLAIMS: Final[tuple[Claim, ...]] = get_args(Claim)
 STAKES: Final = (np.arange(32) + 0.5) / 32  # the values of L over which the mean is taken
-MOST_PAIRS: Final = 1000  # up to which ``pairs_needed`` extrapolates
 
 
-class Decision(NamedTuple):
+@dataclass(frozen=True)
+class Decision:
     """What the evidence permits to claim, and the greatest e-value so far of either side."""
 
-    side: Side
+    verdict: Side
     better: float
     worse: float
 
@@ -78,17 +79,6 @@ def evidence(gains: ArrayLike, claim: Claim, cap: float) -> Array:
     wealth = logsumexp(np.cumsum(steps, axis=-2), axis=-1) - np.log(len(STAKES))
     e: Array = np.exp(np.minimum(wealth, 700.0))
     return e
-
-
-def pairs_needed(gains: Sequence[float], claim: Claim, cap: float, places: int = 1) -> int | None:
-    """Return after how many pairs a claim would be made if the gains so far recurred in order.
-
-    The result is None if no claim were made within ``MOST_PAIRS`` pairs.
-    """
-    recurring = np.resize(gains, MOST_PAIRS)
-    e = evidence(np.array([recurring, -recurring]), claim, cap).max(axis=0)
-    is_enough = e >= needed(places)
-    return int(is_enough.argmax()) + 1 if is_enough.any() else None
 
 
 def typical_interval(gains: Sequence[float], level: float) -> tuple[float, float] | None:

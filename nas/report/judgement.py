@@ -12,7 +12,7 @@ from rich.console import Console
 
 from nas.common.differences import LEVEL, Side
 from nas.common.objectives import Metric
-from nas.common.sequential import CLAIMS, Claim, decide, needed, pairs_needed, typical_interval
+from nas.common.sequential import CLAIMS, Claim, Decision, decide, needed, typical_interval
 from nas.common.text import plural
 from nas.report.comparison import Comparison, TrainingRow, compare
 from nas.report.comparison_table import comparison_table
@@ -24,21 +24,6 @@ ABOUT: Final[Mapping[Claim, str]] = {
     "typical": "at a typical seed",
     "mean": "in the mean over all seeds",
 }
-
-
-@dataclass(frozen=True)
-class ClaimResult(Result):
-    """What the pairs so far permit to claim.
-
-    ``better`` and ``worse`` are the greatest e-values of either side so far. ``decided_after`` is
-    the number of pairs after which a claim would be made if the gains so far recurred; None if that
-    takes more than 1,000.
-    """
-
-    verdict: Side
-    better: float
-    worse: float
-    decided_after: int | None
 
 
 @dataclass(frozen=True)
@@ -66,7 +51,7 @@ class Judgement(Result):
     task: str
     comparison: Comparison
     claim: Claim
-    claims: Mapping[Claim, ClaimResult]
+    claims: Mapping[Claim, Decision]
     difference: Mapping[str, float]
     needed: float
     cap: float
@@ -131,13 +116,7 @@ def make_judgement(
         task=task,
         comparison=comparison,
         claim=claim,
-        claims={
-            each: ClaimResult(
-                *decide(evidence[each], each, cap, places),
-                pairs_needed(evidence[each], each, cap, places),
-            )
-            for each in CLAIMS
-        },
+        claims={each: decide(evidence[each], each, cap, places) for each in CLAIMS},
         difference={
             "median": median(differences),
             "mean": fmean(differences),
@@ -200,14 +179,10 @@ def _verdict(result: Judgement) -> str:
     return f"{subject}: {result.verdict} than {result.against} {about}, after {pairs}."
 
 
-def _evidence(result: Judgement, claim: Claim, of: ClaimResult) -> str:
+def _evidence(result: Judgement, claim: Claim, of: Decision) -> str:
     side = "better" if of.better >= of.worse else "worse"
-    text = f"Evidence for {side} {ABOUT[claim]}: {max(of.better, of.worse):,.3g}"
-    if of.verdict != "undecided":
-        return f"{text}, a claim."
-    if of.decided_after is None:
-        return f"{text}; more than 1,000 pairs like these would be needed."
-    return f"{text}; after about {of.decided_after} pairs like these it would be a claim."
+    claimed = "" if of.verdict == "undecided" else ", a claim"
+    return f"Evidence for {side} {ABOUT[claim]}: {max(of.better, of.worse):,.3g}{claimed}."
 
 
 def _bound(result: Judgement) -> str:

@@ -69,7 +69,7 @@ def test_judgement_stops_when_its_claim_is_decided(nas: Any) -> None:
     answer = json.loads(nas(*UNIFORM, "--pairs", 40, "--json").out)
     mha, uniform = (part["values"] for part in parts(answer))
     gains = [a - b for a, b in zip(uniform, mha, strict=True)]
-    ends = [sequential.decide(gains[:n], "typical", 1.0).side for n in range(1, len(gains) + 1)]
+    ends = [sequential.decide(gains[:n], "typical", 1.0).verdict for n in range(1, len(gains) + 1)]
     assert {*ends[:-1]} <= {"undecided"}
     assert answer["verdict"] == ends[-1] == answer["claims"]["typical"]["verdict"]
     assert answer["verdict"] != "undecided" or len(gains) == 40

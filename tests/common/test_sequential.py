@@ -12,10 +12,10 @@ from nas.common.sequential import (
     CLAIMS,
     STAKES,
     Claim,
+    Decision,
     decide,
     evidence,
     needed,
-    pairs_needed,
     typical_interval,
 )
 
@@ -40,24 +40,14 @@ def test_evidence_of_the_mean_is_the_mean_wealth_of_bets_on_capped_gains() -> No
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_decision_needs_more_evidence_in_a_record_and_stands(claim: Claim) -> None:
     gains = [0.0, *GAINS] if claim == "typical" else 3 * GAINS
-    losses = [-gain for gain in gains]
-    assert decide([], claim, 2.0) == decide([0.0, 0.0], claim, 2.0) == ("undecided", 1.0, 1.0)
-    assert decide(gains, claim, 2.0).side == "better"
-    assert decide(losses, claim, 2.0).side == "worse"
+    losses, none = [-gain for gain in gains], Decision("undecided", 1.0, 1.0)
+    assert decide([], claim, 2.0) == decide([0.0, 0.0], claim, 2.0) == none
+    assert decide(gains, claim, 2.0).verdict == "better"
+    assert decide(losses, claim, 2.0).verdict == "worse"
     assert needed(50) == 50 * needed(1) == 2000
-    assert decide(gains[:15], claim, 2.0, places=50).side == "undecided"
+    assert decide(gains[:15], claim, 2.0, places=50).verdict == "undecided"
     # The greatest evidence so far counts.
-    assert decide([*gains, *[-0.5] * 5], claim, 2.0).side == "better"
-
-
-@pytest.mark.parametrize("claim", CLAIMS)
-def test_pairs_needed_are_those_of_recurring_gains(claim: Claim) -> None:
-    needs = pairs_needed(GAINS[:5], claim, 2.0, places=50)
-    assert needs is not None
-    recurring = list(np.resize(GAINS[:5], needs))
-    assert decide(recurring, claim, 2.0, places=50).side == "better"
-    assert decide(recurring[:-1], claim, 2.0, places=50).side == "undecided"
-    assert pairs_needed([1.0, -1.0], claim, 2.0) is None
+    assert decide([*gains, *[-0.5] * 5], claim, 2.0).verdict == "better"
 
 
 def draw(shape: str, rng: np.random.Generator) -> np.ndarray:
