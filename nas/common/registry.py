@@ -166,21 +166,15 @@ class Registry(Mapping[str, M]):
         self._is_loaded = True  # first, since imported modules may look up members
         for module in self._modules:
             import_module(module)
-        points = tuple(entry_points(group=self.group))
-        self._plugins = [self._import_plugin(point, points) for point in points]
+        self._plugins = [self._import_plugin(point) for point in entry_points(group=self.group)]
         for plugin in self._plugins:
             if plugin.fault:
                 warnings.warn(plugin.complaint, NasWarning, stacklevel=3)
 
-    def _import_plugin(self, point: EntryPoint, points: tuple[EntryPoint, ...]) -> Plugin:
-        before, offered = set(self._members), []
+    def _import_plugin(self, point: EntryPoint) -> Plugin:
+        before = set(self._members)
         fault = _one_line(error) if (error := _raised(point.load)) else ""
-        for name in self._members:
-            # A plug-in may import another one, which has registered members of its own.
-            origin = f"{self._origins.get(name)}."
-            owners = [p.module for p in points if origin.startswith(f"{p.module}.")]
-            if max(owners, key=len) == point.module if owners else name not in before:
-                offered.append(name)
+        offered = [name for name in self._members if name not in before]
         try:
             for name in offered:
                 self._check(self._members[name])

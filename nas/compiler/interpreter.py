@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from nas.compiler.masks import in_window, visible_keys
 from nas.compiler.plan import check_sizes
 
 if TYPE_CHECKING:
-    from nas.compiler.plan import Operand, Plan, Step, Stream
+    from nas.compiler.plan import Plan, Step, Stream
 
 
 class ReferenceAttention(nn.Module):
@@ -60,9 +60,10 @@ class ReferenceAttention(nn.Module):
             limits = visibility.window, visibility.global_tokens, is_causal
             near = in_window(place, place, *limits)
             mask = near if visible is None else visible & near
-        values = {stream.name: read_stream(self, stream, x) for stream in self.plan.streams}
+        values = {stream.name: self._read(stream, x) for stream in self.plan.streams}
         for step in self.plan.steps:
-            operands = [with_heads(self, values[o.variable], o, step) for o in step.operands]
+            count = step.type.head_count(self.heads)
+            operands = [repeat_heads(values[o.variable], count) for o in step.operands]
             # Operations that mix neighbours ignore the mechanism's window.
             extras = {"x": x, "mask": mask if step.is_paired else visible}
             arguments = {name: extras[name] for name in step.primitive.extras}
@@ -71,13 +72,6 @@ class ReferenceAttention(nn.Module):
         whole = out.sum(dim=1) if projections.merge == "sum" else merge_heads(out)
         return cast("Tensor", self.wo(whole)) if projections.has_wo else whole
 
-
-def read_stream(block: Any, stream: Stream, x: Tensor) -> Tensor:
-    """Return a block's stream (q, k or v) of an input (b, n, d), split into heads: (b, h, n, w)."""
-    projected = getattr(block, f"w{stream.name}")(x) if stream.is_projected else x
-    return split_heads(projected, stream.type.head_count(block.heads))
-
-
-def with_heads(block: Any, value: Tensor, operand: Operand, step: Step) -> Tensor:
-    """Return the value of a step's operand, with repeated heads if the step has more heads."""
-    return repeat_heads(value, step.type.head_count(block.heads)) if operand.is_repeated else value
+    def _read(self, stream: Stream, x: Tensor) -> Tensor:
+        projected = self.get_submodule(f"w{stream.name}")(x) if stream.is_projected else x
+        return split_heads(projected, stream.type.head_count(self.heads))

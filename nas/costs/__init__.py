@@ -13,7 +13,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, StrictInt, field_validator
+from pydantic import Field, StrictBool, StrictInt
 
 from nas.common.config import Frozen, parse_model
 from nas.common.errors import ConfigError
@@ -42,13 +42,6 @@ class Calibration(Frozen):
     heads: StrictInt
     tokens: StrictInt
     units: dict[str, Time]  # of a forward and backward pass
-
-    @field_validator("units")
-    @classmethod
-    def _some_work_takes_time(cls, value: dict[str, float]) -> dict[str, float]:
-        if not any(value.values()):
-            raise ValueError("no work takes any time")
-        return value
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@
 - Dead nodes and default parameters are removed. Fields without effect get their defaults.
 - Streams that are the same tensor get one name. If exchanging the names of queries and keys keeps
   the mechanism, the naming that sorts first is used.
-- Equal nodes without learned parameters are merged. - A mechanism that equals the attention of the
-layers without it is placed in all layers. - Operands of commutative operations are sorted, and then
-all nodes, which does not depend on their numbering.
+- Equal nodes without learned parameters are merged.
+- A mechanism that equals the attention of the layers without it is placed in all layers.
+- Operands of commutative operations are sorted, and then all nodes, whatever their numbers were.
 
 All steps preserve the output, gradients and the distribution of initial parameters. Mechanisms
 that are equal in a weaker sense have different digests.
@@ -46,9 +46,7 @@ def canonicalise(
     """Return the normal form of a genome, by the steps in the module docstring.
 
     Args:
-        sizes: model sizes, for rules that hold only there, such as removing a window that covers
-        all
-            tokens.
+        sizes: model sizes, for rules that hold only there: a window of all tokens is removed.
         is_causal: whether all calls (True) or no calls (False) of the mechanism are causal; None
             for a normal form that is valid in both cases.
 

@@ -73,8 +73,7 @@ class Genome:
 
         Raises:
             GenomeError: ``data`` has an unknown key or label, a value of a wrong type, or an
-            operand
-                that does not exist. The message begins with ``where``.
+                operand that does not exist. The message begins with ``where``.
         """
         try:
             form = parse_model(data, _GenomeForm, where)

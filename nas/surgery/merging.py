@@ -11,45 +11,38 @@ patterns is an additional row of their matrix.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Literal
 
 import torch
 from torch import nn
 
 from nas.common.arguments import public
-from nas.common.errors import ConfigError
 from nas.surgery.matrices import MatrixBlock, agree, mapped, refusal, repeated
-
-FORMS: Final = ("patterns", "messages", "both")
 
 
 @public
-def merge(block: nn.Module, what: str = "both") -> nn.Module:
-    """Return an attention block with merged matrices and the same outputs.
+def merge(block: nn.Module, what: Literal["patterns", "messages", "both"] = "both") -> nn.Module:
+    """Return an attention block with merged matrices and the same outputs, compared in float64.
 
-    The patterns are the products of query and key matrices, the messages those of value and output
-    matrices. Biases of queries and values become biases of patterns and messages. A bias of keys
-    adds the same number to all scores of a query; it is dropped if the weights do not depend on
-    this number. A bias of W_O is added to the messages if the weights of each query sum to one; a
-    query without visible keys then has the output 0. Heads that share keys or values get separate
-    matrices. Outputs of both blocks are compared in float64.
+    Biases of queries and values become biases of patterns and messages. A bias of keys adds the
+    same number to all scores of a query; it is dropped if the weights do not depend on this number.
+    A bias of W_O is added to the messages if the weights of each query sum to one; a query without
+    visible keys then has the output 0. Heads that share keys or values get separate matrices.
 
     Args:
         block: a block made by ``nas.build_attention``; it is not changed. The result has its
             precision, device and mode.
-        what: "patterns", "messages" or "both".
+        what: "patterns", the products of query and key matrices; "messages", those of value and
+            output matrices; or both.
 
     Raises:
-        ConfigError: ``what`` is another word.
         GenomeError: no matrix has the same effect; the message names the operation or bias that
             prevents merging.
     """
-    if what not in FORMS:
-        raise ConfigError(f"what: found {what!r}; expected one of {', '.join(FORMS)}.")
     matrices = MatrixBlock.of(block)
-    if what in ("patterns", "both"):
+    if what != "messages":
         matrices = _merge_patterns(matrices)
-    if what in ("messages", "both"):
+    if what != "patterns":
         matrices = _merge_messages(matrices)
     return matrices.as_block(block)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import platform
 import resource
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -140,7 +139,7 @@ class Meter:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         else:
-            with suppress(OSError):  # resets the peak; Linux only
+            with suppress(OSError):  # resets the peak, where the system permits it
                 Path("/proc/self/clear_refs").write_text("5")
         self._wall, self._core = time.monotonic(), time.process_time()
 
@@ -166,5 +165,4 @@ class Meter:
         """Peak memory in bytes."""
         if self.device.type == "cuda":
             return int(torch.cuda.max_memory_allocated(self.device))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else 1024 * peak
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,13 +1,8 @@
 """The optimisers AdamW and Muon, whose learning rate and momentum follow a task's schedule.
 
-    m = b m + (1 - b) g,  v = c v + (1 - c) g²
-    w = w (1 - r d) - r / (1 - b^t) · m / (sqrt(v / (1 - c^t)) + 1e-8)
-
-(Loshchilov & Hutter 2019, algorithm 2.) At step t, w is a weight and g is its gradient; m and v are
-its first and second moments, which start at zero. The weight decay d is the task's
-``weight_decay``; if the task's ``decay`` is ``matrices``, d is zero for vectors. c is the task's
-``beta2``. The one-cycle schedule (Smith & Topin 2018) first raises and then lowers the learning
-rate r, and changes the momentum b in the opposite direction.
+AdamW is that of Loshchilov & Hutter 2019, algorithm 2. If the task's ``decay`` is ``matrices``, the
+weight decay of vectors is zero. The one-cycle schedule (Smith & Topin 2018) first raises and then
+lowers the learning rate, and changes the first momentum in the opposite direction.
 
 With ``optimizer: muon``, Muon trains the matrices of linear maps in the layers: their momentum is
 replaced by a nearly orthogonal matrix, whose scale .2 sqrt(max(rows, columns)) gives steps as large
@@ -17,8 +12,8 @@ one shape are updated together, which a GPU does in far fewer operations.
 
 AdamW is torch's fused kernel. ``torch.optim.AdamW`` gives the same numbers, but it imports torch's
 compiler, which takes two seconds in every worker, and its Python code takes longer than the call of
-the kernel. The kernel takes the changing b as a Python number, so the step cannot be part of a CUDA
-graph.
+the kernel. The kernel takes the changing momentum as a Python number, so the step cannot be part of
+a CUDA graph.
 """
 
 from __future__ import annotations
