@@ -81,10 +81,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Return the plain data of a YAML text, or raise a ConfigError that names the source.
-
-    Dates stay text, since no field is a date.
-    """
+    """Return the plain data of a YAML text, or raise a ConfigError that names the source."""
     with _naming(where):
         return yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader, made stricter
 
@@ -143,17 +140,7 @@ def shortened(text: str) -> str:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """A SafeLoader that rejects duplicate keys, and reads dates as text."""
-
-    yaml_implicit_resolvers = {
-        first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-        if kind is yaml.ScalarNode and ":" in value:  # 1:30 is a text, and not 90
-            implicit = (False, False)
-        return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+    """A SafeLoader that rejects duplicate keys."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         mapping = super().construct_mapping(node, deep=deep)

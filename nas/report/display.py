@@ -115,7 +115,6 @@ class Display(Listener):
     def on_start(self, event: Started) -> None:
         """Show run, space, task and number of trainings."""
         self._folder, config = event.folder, event.setup.config
-        self._until_estimate = min(event.workers, config.population * config.repeats - 1)
         total = plural(config.generations * config.population * config.repeats, "training")
         recorded = f", {event.num_recorded} recorded already" if event.num_recorded else ""
         line = run_line(event.run, event.setup, plural(event.workers, "worker"))
@@ -125,16 +124,9 @@ class Display(Listener):
         self._bar.advance(self._task, 0)  # the speed is measured from here on
 
     def on_evaluation(self, event: Evaluated) -> None:
-        """Show the progress on a terminal, unless it was shown a moment ago.
-
-        Elsewhere print the first estimate of the time left, after one training per worker.
-        """
-        self._until_estimate -= 1
+        """Show the progress on a terminal, unless it was shown a moment ago."""
         if self.is_live and time.monotonic() - self._last_reading >= SECONDS_BETWEEN_READINGS:
             self._refresh()
-        elif not self.is_live and self._until_estimate == 0:
-            self._refresh()
-            self.say_generation()
 
     def on_incident(self, event: Incident) -> None:
         """Print a worker failure."""

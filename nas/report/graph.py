@@ -31,7 +31,7 @@ from nas.common.text import printable
 from nas.genome import STREAMS, Genome, Node, ParamValue, Projections, Ref
 from nas.genome.primitives import get
 from nas.genome.types import infer
-from nas.report.table import Column, Table
+from nas.report.table import Table, words
 
 GAP, LAYER, HEIGHT, LETTER, MARGIN = 22.0, 66.0, 38.0, 7.1, 8.0  # in pixels
 ROUNDS: Final = 25
@@ -73,47 +73,27 @@ _DETAILS: Final = Markup(
 CHARACTERS: Final = "   ─    ╵└┘┴│├┤┼"
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A row of the drawing: the lines, a value's name, its operation as a call, and its type."""
-
-    rails: str
-    value: str
-    expression: str
-    type: str
-
-
-def drawing(genome: Genome) -> list[Drawn]:
-    """Return the rows of the drawing of a genome's graph; the genome may violate rules."""
+def drawing(genome: Genome) -> Table[tuple[str, ...]]:
+    """Return the drawing of a genome's graph as a table without headers: lines, value and type."""
     typing, projections = infer(genome), genome.projections
     names: dict[Ref, str] = {s: s for s in STREAMS}
     names |= {i: f"{type_.kind if type_ else 'node'}_{i}" for i, type_ in enumerate(typing.nodes)}
     last_read = {ref: i for i, node in enumerate(genome.nodes) for ref in node.inputs}
-    rows, columns = [], list[Ref | None]()  # the value of each vertical line
+    rows, columns = list[tuple[str, ...]](), list[Ref | None]()  # the value of each vertical line
     for stream in (s for s in STREAMS if s in last_read):
         rails = "│ " * len(columns) + stream
         columns.append(stream)
-        source = _stream(projections, stream)
-        rows.append(Drawn(rails, stream, source, str(typing.streams[stream])))
+        text = f"{stream} = {_stream(projections, stream)}"
+        rows.append((rails, text, str(typing.streams[stream])))
     for index, node in enumerate(genome.nodes):
         rails, type_ = _join(columns, node, index, last_read), str(typing.nodes[index] or "?")
         if index not in last_read and index < len(genome.nodes) - 1:
             columns[columns.index(index)] = None
-        rows.append(Drawn(rails, names[index], _call(node, names), type_))
+        rows.append((rails, f"{names[index]} = {_call(node, names)}", type_))
     if genome.nodes:
         rails = "".join("  " if ref is None else "▼ " for ref in columns).rstrip()
-        rows.append(Drawn(rails, "output", output_text(projections), ""))
-    return rows
-
-
-def drawing_table(rows: Sequence[Drawn]) -> Table[Drawn]:
-    """Return a table without header that shows the drawing."""
-    columns = [
-        Column[Drawn]("rails", "", lambda row: row.rails, is_number=False, style="cyan"),
-        Column("value", "", lambda r: f"{r.value} = {r.expression}", is_number=False, least=20),
-        Column("type", "", lambda row: row.type, is_number=False, style="dim", rank=1),
-    ]
-    return Table(columns, rows)
+        rows.append((rails, f"output = {output_text(projections)}", ""))
+    return Table([words(0, style="cyan"), words(1, least=20), words(2, style="dim", rank=1)], rows)
 
 
 def output_text(projections: Projections) -> str:

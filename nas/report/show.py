@@ -17,7 +17,7 @@ from nas.genome import ALL, STANDARD, Genome, Rest
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, mechanism, names_of
 from nas.report.costs import Sizes, sizes_of
-from nas.report.graph import drawing, drawing_table, graph_svg
+from nas.report.graph import drawing, graph_svg
 from nas.report.recorded import costs, facts, recorded_answer, trainings_of, trainings_table
 from nas.report.result import Result
 from nas.report.run_view import RunView
@@ -70,7 +70,6 @@ class ShowResult(Result):
             "sizes": asdict(self.sizes),
             "mechanisms": list(self.mechanisms),
             "canonical": self.plan.genome.to_dict(),
-            "graph": [asdict(line) for line in drawing(self.plan.genome)],
         }
         return answer | (recorded_answer(*self.recorded) if self.recorded else {})
 
@@ -144,7 +143,7 @@ def show(console: Console, result: ShowResult) -> None:
         say(console, MECHANISMS[text].paper, "", MECHANISMS[text].reading)
     say(console, "", result.formula)
     section("Graph")
-    say_table(console, drawing_table(drawing(result.plan.genome)))
+    say_table(console, drawing(result.plan.genome))
     say(console, "", *_notes(result))
     section(f"Costs of one block at {result.sizes}")
     if result.costs is None:

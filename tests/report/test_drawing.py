@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
-from nas.report.graph import drawing, drawing_table
+from nas.report.graph import drawing
 
 
 def text(genome: Genome) -> list[str]:
-    return [line.plain for line in drawing_table(drawing(genome)).lines()]
+    return [line.plain for line in drawing(genome).lines()]
 
 
 def test_mha() -> None:
