@@ -1,4 +1,4 @@
-"""The trainer: it learns, is reproducible bit for bit, and records every fault."""
+"""Trainings: they are reproducible bit for bit, and every fault is recorded."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from torch import nn
 
 from nas.evaluation import trainer
 from nas.evaluation.trainer import build_model, train_candidate
-from nas.evaluation.trial import Budget, Evaluation, Trial
+from nas.evaluation.trial import Budget, Evaluation, Trial, is_retried, training_seed
 from nas.genome import PLACEMENTS
 from nas.genome.mechanisms import mechanism
 from nas.store.records import from_json, to_json
 from nas.tasks import load_task
 from nas.training import candidate
+from tests.evaluation.conftest import make_evaluation
 
 
 def task_for(**overrides):
@@ -173,3 +174,19 @@ def test_train_candidate_on_a_gpu_agrees_with_the_processor(data):
     here, there = (train_candidate(trial(), task, data, device=d) for d in ("cpu", "cuda"))
     assert there.is_ok
     assert there.reports[0].train_loss == pytest.approx(here.reports[0].train_loss, rel=1e-3)
+
+
+def test_training_seed_is_pinned_and_depends_on_each_part():
+    assert training_seed(0, "0123456789abcdef", 0) == 1804502978
+    seeds = {training_seed(n, key, i) for n in range(5) for key in "abcde" for i in range(5)}
+    assert len(seeds) == 125
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"), [("worker_lost", (True, True)), ("diverged", (False, True))]
+)
+def test_a_resumed_command_repeats_lost_trainings_or_all_failures(reason, expected):
+    failure = make_evaluation(status="failed", reason=reason, metrics={})
+    assert (is_retried(failure), is_retried(failure, retry_failed=True)) == expected
+    assert not is_retried(make_evaluation(), retry_failed=True)

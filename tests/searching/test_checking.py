@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3  # noqa: TID251 - to damage a file as no code of ours would
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,35 +30,10 @@ def folder(recorded_run: Path, tmp_path: Path) -> Path:
     return own
 
 
-def change(folder: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(folder / "run.sqlite", isolation_level=None)) as connection:
-        for statement in statements:
-            connection.execute(statement)
-
-
 def test_undamaged_run_has_no_faults(folder: Path) -> None:
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert check_run(folder) == []
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-
-
-@pytest.mark.parametrize(
-    ("statement", "words"),
-    [
-        (
-            "UPDATE trainings SET record = json_remove(record, '$.evaluation.metrics')",
-            "record that cannot be read",
-        ),
-        ("UPDATE trainings SET record = record", ""),
-        ("INSERT INTO answers VALUES ('q', '[')", "record that cannot be read"),
-        ("DELETE FROM run", "holds no run"),
-    ],
-)
-def test_fault_of_the_database_is_named(folder: Path, statement: str, words: str) -> None:
-    change(folder, statement)
-    found = " ".join(check_run(folder))
-    assert words in found
-    assert bool(found) == bool(words)
 
 
 def test_missing_weights_and_temporary_folder_are_named(folder: Path) -> None:

@@ -36,19 +36,6 @@ def test_writer_proposals_are_recorded_all_or_none(writer, samples):
     assert writer.run.proposals() == ()
 
 
-def test_writer_evaluation_reads_back_exactly(writer, samples):
-    evaluation = samples.evaluation(accuracy=0.1 + 0.2, wall_seconds=1 / 3, execution="cuda graph")
-    samples.record(writer, "key", 0, evaluation)
-    with open_run(writer.run.folder) as run:
-        [training] = run.trainings()
-    assert training.evaluation == evaluation
-    assert (training.key, training.repeat, training.task) == (
-        "key",
-        0,
-        samples.setup().task.fingerprint,
-    )
-
-
 def test_only_a_failure_is_replaced_by_another_result(writer, samples):
     writer.record_proposals(
         [samples.proposal(0, key="good"), samples.proposal(1, key="failed", digest="e" * 16)]
