@@ -129,9 +129,10 @@ def _opened(genome: Genome) -> Iterator[Edit]:
     if placement != ALL:
         edited = replace(genome, placement=ALL)
         yield Edit(f"placement={placement}", f"placement={ALL}", edited)
-    if placement.rest != Rest():
-        edited = replace(genome, placement=replace(placement, rest=Rest()))
-        yield Edit(f"rest={placement.rest}", f"rest={Rest()}", edited)
+    plain = Rest(name=placement.rest.name)
+    if placement.rest != plain:
+        edited = replace(genome, placement=replace(placement, rest=plain))
+        yield Edit(f"rest={placement.rest}", f"rest={plain}", edited)
 
 
 def _stream_inputs(genome: Genome) -> Iterator[tuple[int, int, str, str]]:

@@ -1,10 +1,10 @@
 """The placement of a mechanism: which layers of a model hold it, and what the other layers hold.
 
-The other layers hold standard attention, which may have fewer key heads or a window (``Rest``). A
+The other layers hold attention that may have fewer key heads or a window (``Rest``). A
 file writes a placement as one of the words ``all``, ``first`` and ``alternate``, or as the fields
 of ``Placement``:
 
-    {"every": 4, "count": 3, "rest": "mha:window=16,global_tokens=1"}
+    {"every": 4, "count": 3, "rest": "rope:window=16,global_tokens=1"}
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import BeforeValidator, Field, PlainSerializer, StrictInt
 
@@ -23,11 +23,12 @@ from nas.genome.options import GlobalTokens, HeadLabel, Visibility, Window
 
 MAX_PERIOD: Final = 1024  # layers
 STANDARD: Final = "mha"  # the name of standard attention, the default reference
+RestName: TypeAlias = Literal["mha", "rope", "qk_norm"]
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Standard attention in the layers that do not hold the mechanism.
+    """The attention in the layers that do not hold the mechanism: a named mechanism with changes.
 
     Its text is that of a named mechanism with changed fields, such as ``mha:window=16``.
     """
@@ -35,10 +36,12 @@ class Rest:
     kv_heads: HeadLabel = "all"
     window: Window = None
     global_tokens: GlobalTokens = 0
+    name: RestName = STANDARD
 
     def __str__(self) -> str:
-        changes = [f"{k}={v}" for k, v in asdict(self).items() if v != getattr(Rest(), k)]
-        return f"{STANDARD}:{','.join(changes)}" if changes else STANDARD
+        plain = asdict(Rest(name=self.name))
+        changes = [f"{k}={v}" for k, v in asdict(self).items() if v != plain[k]]
+        return f"{self.name}:{','.join(changes)}" if changes else self.name
 
     @property
     def visibility(self) -> Visibility:
@@ -51,11 +54,11 @@ def _fields_of_rest(value: Any) -> Any:
         return value
     name, _, changes = value.partition(":")
     with suppress(ConfigError):
-        if name == STANDARD:
-            return parse_yaml(f"{{{changes.replace('=', ': ')}}}", "rest")
+        if name in get_args(RestName):
+            return parse_yaml(f"{{{changes.replace('=', ': ')}}}", "rest") | {"name": name}
     raise ValueError(
-        f"found {describe(value)}; expected {STANDARD!r}, or {STANDARD!r} with fields, such as "
-        f"'{STANDARD}:kv_heads=1/4,window=16,global_tokens=1'"
+        f"found {describe(value)}; expected one of {', '.join(get_args(RestName))}, or one with "
+        "fields, such as 'rope:kv_heads=1/4,window=16,global_tokens=1'"
     )
 
 

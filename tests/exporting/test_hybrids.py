@@ -20,7 +20,7 @@ from nas.tasks import ModelTask, load_task
 from nas.training.candidate import attention_weights, build_model
 
 GQA = MECHANISMS["gqa"].genome
-HYBRID = Placement(every=4, count=3, rest=Rest(window=8, global_tokens=1))
+HYBRID = Placement(every=4, count=3, rest=Rest(window=8, global_tokens=1, name="rope"))
 OTHERS = [
     Placement(every=4, offset=3, rest=Rest(kv_heads="1/2", window=4)),
     Placement(every=4, count=3, offset=2),

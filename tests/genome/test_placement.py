@@ -17,6 +17,7 @@ from nas.genome.mechanisms import MECHANISMS
 SIZES = ModelSizes(16, 4, 8, 40)
 GQA = MECHANISMS["gqa"].genome
 MHA = MECHANISMS["mha"].genome
+ROPE = MECHANISMS["rope"].genome
 
 
 def patterns(longest: int) -> Iterator[Placement]:
@@ -59,6 +60,9 @@ def test_placements_of_the_same_layers_have_one_normal_form_at_a_depth(depth: in
 def test_a_mechanism_that_equals_the_rest_is_placed_in_all_layers() -> None:
     alternate = Placement(2)
     assert canonicalise(replace(MHA, placement=alternate)) == canonicalise(MHA)
+    rotated = replace(alternate, rest=Rest(name="rope"))
+    assert digest(replace(ROPE, placement=rotated)) == digest(ROPE)
+    assert digest(replace(MHA, placement=rotated)) not in (digest(ROPE), digest(MHA))
     quarter = replace(alternate, rest=Rest(kv_heads="1/4"))
     assert digest(replace(GQA, placement=quarter)) == digest(GQA)
     assert digest(replace(GQA, placement=alternate)) != digest(GQA)
@@ -85,6 +89,11 @@ def test_a_mechanism_that_equals_the_rest_is_placed_in_all_layers() -> None:
             },
             "3 of every 4 layers, offset 1, rest mha:kv_heads=1/4,window=16,global_tokens=2",
         ),
+        (
+            Placement(4, 3, rest=Rest("1/4", 16, name="rope")),
+            {"every": 4, "count": 3, "rest": "rope:kv_heads=1/4,window=16"},
+            "3 of every 4 layers, rest rope:kv_heads=1/4,window=16",
+        ),
     ],
 )
 def test_placement_is_written_and_read(placement: Placement, plain: object, text: str) -> None:
@@ -102,7 +111,8 @@ def test_placement_is_written_and_read(placement: Placement, plain: object, text
         ({"every": 4, "offset": 4}, "offset 4; expected a count of at most every"),
         ({"every": 0}, "placement.every: found int 0"),
         ({"every": 2, "rest": "mha:window=0"}, "placement.rest.window: found int 0"),
-        ({"every": 2, "rest": "mha:window=8,window=9"}, "expected 'mha'"),
+        ({"every": 2, "rest": "mha:window=8,window=9"}, "expected one of mha, rope"),
+        ({"every": 2, "rest": "gqa"}, "expected one of mha, rope"),
     ],
 )
 def test_invalid_placement_is_refused(placement: object, words: str) -> None:
