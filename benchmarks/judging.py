@@ -7,6 +7,10 @@ freedom), has two values, or is drawn from the recorded trainings of a table. Sk
 a mechanism that is a little better at most seeds, and learns nothing at one seed of 10, 20 or 50,
 where it loses ``LEARNED``; their mean is 0, and their median is positive. Gains with a rare jackpot
 have median 0 and a positive mean.
+
+With three learning rates, the other ones are worse than the best by some deviations, and two seeds
+choose the rate of each mechanism. Both `nas judge` and `nas evaluate` then compare with the other
+mechanism at all its (open) rates.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ import numpy as np
 from benchmarks.rows import Mean, Row
 from benchmarks.tabular.table import load_table
 from nas.api.judging import PLACES
+from nas.common.differences import LEVEL, difference, paired
+from nas.common.rates import CHOOSING_SEEDS, open_rates, tune, tuned_difference
 from nas.common.sequential import Claim, evidence, needed
 
 if TYPE_CHECKING:
@@ -34,6 +40,8 @@ NEAR_CHANCE: Final = 0.5  # the same for a reference that learned less than its 
 TABLES: Final = ("attention-bench", "attention-bench-quick", "recall-bench")
 EFFECTS: Final = (1.0, 2.0, 3.0)
 RARE: Final = (10, 20, 50)
+REPORTED: Final = 5  # seeds of `nas evaluate` with learning rates
+WORSE: Final = ((0.0, 0.0), (0.7, 0.7), (2.0, 2.0), (0.7, 4.0), (9.0, 9.0))
 
 
 def judging(options: argparse.Namespace) -> Iterator[Row]:
@@ -59,6 +67,9 @@ def judging(options: argparse.Namespace) -> Iterator[Row]:
     for claim, most in powers:
         for effect in EFFECTS:
             yield _power(claim, most, effect, rng)
+    for worse in WORSE:
+        for effect in (0.0, 2.0, 3.0):
+            yield _at_rates(np.array([0.0, *worse]), effect, rng)
 
 
 def _paired(noise: Draw) -> Draw:
@@ -129,3 +140,53 @@ def _power(claim: Claim, most: int, effect: float, rng: np.random.Generator) -> 
         median = np.quantile(pairs, 0.5, method="higher")
         row[name] = f"{is_any.mean():.0%}, median {median:g}"
     return row
+
+
+def _at_rates(worse: Array, effect: float, rng: np.random.Generator) -> Row:
+    """Return the shares of claims about two mechanisms at rates that are worse by so much.
+
+    The first mechanism is better by ``effect``; if it is 0, claims are false.
+    """
+    shape = SINGLE // 10, 2, len(worse), CHOOSING_SEEDS + PAIRS
+    scores = rng.standard_normal(shape) - worse[:, None]
+    scores[:, 0] += effect
+    pairs = scores[..., CHOOSING_SEEDS:]
+    chosen = scores[..., :CHOOSING_SEEDS].mean(axis=-1).argmax(axis=-1)
+    best = np.take_along_axis(pairs, chosen[:, :, None, None], axis=2)
+    # Of either mechanism at its chosen rate, against the other one at each rate.
+    claims = (evidence(best - pairs[:, ::-1], "typical", LEARNED) >= needed(1)).any(axis=-1)
+    at_chosen = np.take_along_axis(claims, chosen[:, ::-1, None], axis=2)
+    evaluated = np.mean([_evaluate(each) for each in scores], axis=0)
+    shares = {
+        "judge": claims.all(axis=2).any(axis=1).mean(),
+        "judge, chosen rates alone": at_chosen.any(axis=(1, 2)).mean(),
+        "evaluate": evaluated[0],
+        "evaluate, chosen rates alone": evaluated[1],
+        "trainings": evaluated[2],
+    }
+    named = {"other rates worse by": ", ".join(f"{each:g}" for each in worse[1:])}
+    return {**named, "gain": effect, **{name: f"{share:.1%}" for name, share in shares.items()}}
+
+
+def _evaluate(scores: Array) -> tuple[bool, bool, float]:
+    """Return whether `nas evaluate` makes a claim with ``REPORTED`` seeds, from (2, rates, seeds).
+
+    The others are whether Student's test at the chosen rates does, and the share of trainings.
+    """
+    seeds = CHOOSING_SEEDS + REPORTED
+    named = {
+        str(i): {float(rate): dict(enumerate(values[:seeds])) for rate, values in enumerate(own)}
+        for i, own in enumerate(scores)
+    }
+    choosing = {
+        name: {rate: {i: values[i] for i in range(CHOOSING_SEEDS)} for rate, values in own.items()}
+        for name, own in named.items()
+    }
+    rates = open_rates(choosing, "max")
+    tuned = [tune({rate: own[rate] for rate in rates[i]}, seeds, "max") for i, own in named.items()]
+    claim, alone = (
+        tuned_difference(*tuned, "max"),
+        difference(paired(*(each.values for each in tuned))),
+    )
+    cost = np.mean([CHOOSING_SEEDS + REPORTED * len(open_) / 3 for open_ in rates.values()]) / seeds
+    return claim["p"] < LEVEL, alone["p"] < LEVEL, cost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -166,18 +166,19 @@ def train(
     calibration: Mapping[str, Any] = {},
     *,
     is_tuned: bool = False,
+    rates: Mapping[str, Iterable[float]] | None = None,
 ) -> Iterator[tuple[str, TrainingRow]]:
     """Train named mechanisms as ``study`` does; yield each recorded training after its key.
 
-    Its costs are the default costs; with a ``calibration``, ``time_ms`` is among them. If
-    ``is_tuned``, trainings are at the task's learning rates, as those of ``study_at_rates``.
+    Its costs are the default costs; with a ``calibration``, ``time_ms`` is among them. Trainings
+    are those of ``study_at_rates`` if ``is_tuned``, else at ``rates``.
     """
     metric, context = task.metrics(data)[0], cost_context(task, calibration)
     shown = default_costs(is_calibrated=True) if calibration else None
     forms = [resolve_under(task, mechanism) for _, mechanism in named]
     costs = {form.key: costs_under(form, context, shown) for form in forms}
-    train_all = partial(study_at_rates, metric=metric) if is_tuned else study
-    trainings = train_all(
+    start = partial(study_at_rates, metric=metric) if is_tuned else partial(study, rates=rates)
+    trainings = start(
         named,
         task,
         data,

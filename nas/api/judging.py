@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Unpack
 
@@ -14,17 +15,19 @@ from nas.api.comparing import train, untrainable
 from nas.api.execution import DEFAULT_POLICY, Executing, resolve_legal, task_for
 from nas.common.arguments import public
 from nas.common.errors import ConfigError, NasWarning
-from nas.common.objectives import check_count
-from nas.common.sequential import Claim
+from nas.common.objectives import Metric, check_count
+from nas.common.rates import CHOOSING_SEEDS, tune
+from nas.common.sequential import Claim, decide
 from nas.common.text import plural
 from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.study import resolve_under
-from nas.evaluation.trial import task_fingerprint, training_seed
+from nas.evaluation.trial import Training, task_fingerprint, training_seed
 from nas.genome import Genome
 from nas.report.comparison import TrainingRow
 from nas.report.judgement import Judgement, make_judgement
 from nas.store import RUNS, this_session
 from nas.store.writer import RunRecord
+from nas.tasks import ModelTask
 
 PLACES: Final = 50  # mechanisms of a record over which the probability of false claims is bounded
 
@@ -40,6 +43,7 @@ def judge(
     claim: Claim = "typical",
     pairs: int = 40,
     minutes: float = 10.0,
+    rates: bool | None = None,
     policy: str = DEFAULT_POLICY,
     record: str | Path | None = None,
     runs: str | Path = RUNS,
@@ -50,7 +54,11 @@ def judge(
 
     A pair is two trainings that share their seed. Each mechanism has seeds of its own, at which the
     reference is trained again, so that no result depends on the luck of earlier trainings. The
-    first large e-value of a claim (``nas.common.sequential``) ends the training.
+    first large e-value of a claim (``nas.common.sequential``) ends the pairs.
+
+    If the task offers learning rates, two further seeds choose one for each of the two. The claim
+    then needs such an e-value against the other mechanism at each of its rates, which is trained at
+    the other ones once the pairs at the chosen rates have ended.
 
     The probability of a false claim is at most 5 %, for gains of any distribution. With a record,
     this is the probability of any false claim about the first 50 mechanisms that the record
@@ -68,6 +76,7 @@ def judge(
             positive, rare failures included, which needs many more pairs.
         pairs: number of pairs after which the judgement ends undecided.
         minutes: time after which no further pairs begin.
+        rates: by default whether the task offers learning rates and ``pairs`` permit a claim.
         on_training: the total with which it is called is the largest possible one.
         Others: see ``nas.api.execution``.
 
@@ -89,8 +98,10 @@ def judge(
     base_key, key = (resolve_under(loaded, each.mechanism).key for each in compared)
     if key == base_key:
         raise ConfigError(f"{judged.text} and {reference.text} are the same mechanism.")
+    places = 1 if record is None else PLACES
+    grid = [*loaded.at_rates()] if _tries_rates(rates, loaded, pairs, claim, places) else []
     examples, began, seed = loaded.load(), time.monotonic(), training_seed(0, f"judge {key}", 0)
-    metric, rows = loaded.metrics(examples)[0], list[TrainingRow]()
+    metric, rows = loaded.metrics(examples)[0], dict[tuple[str, float | None, int], TrainingRow]()
     place_of_task = task_fingerprint(loaded, examples)
     file = record or _record_of(Path(runs), key, base_key, place_of_task)
     with (
@@ -99,37 +110,100 @@ def judge(
     ):
         known = recorded.trainings("evaluate")
         if record is None and known:
-            text = f"continues a judgement of {plural(len(known) // 2, 'pair')}, stored in {file}."
+            text = f"continues a judgement of {plural(len(known), 'training')}, stored in {file}."
             warnings.warn(text, NasWarning, stacklevel=2)
-        others = {
-            training.key: None
-            for training in known
-            if training.task == place_of_task and training.key != base_key
-        }
-        place = [*others, key].index(key) + 1
-        if place > PLACES:
-            raise ConfigError(
-                f"{record}: holds trainings of {PLACES} other mechanisms, for which the "
-                "probability of false claims is bounded; expected a new record."
-            )
-        places = 1 if record is None else PLACES
-        step = max(1, evaluator.workers // 2)
-        for first in range(0, pairs, step):
-            repeats = range(first, min(pairs, first + step))
-            for _, row in train(
-                named, loaded, examples, lambda: evaluator, recorded, repeats, seed
-            ):
-                rows.append(row)
+        result_of = partial(
+            make_judgement,
+            judged.text,
+            reference.text,
+            loaded.name,
+            metric=metric,
+            claim=claim,
+            place=_place(file, key, [t for t in known if t.task == place_of_task], base_key),
+            places=places,
+        )
+
+        def train_at(repeats: range, at: Mapping[str, Iterable[float]]) -> None:
+            where = loaded, examples, lambda: evaluator, recorded, repeats, seed
+            for _, row in train(named, *where, rates=at or None):
                 if row.evaluation.reason == "leak":
                     raise ConfigError(f"{row.mechanism}: {row.evaluation.error}")
-                if on_training is not None:
-                    on_training(row, len(rows), 2 * pairs)
-            result = make_judgement(
-                judged.text, reference.text, loaded.name, rows, metric, claim, place, places
-            )
-            if result.verdict != "undecided" or time.monotonic() - began > 60 * minutes:
-                break
-    return result
+                training = row.mechanism, row.learning_rate, row.repeat
+                is_new = training not in rows
+                rows[training] = row
+                if is_new and on_training is not None:
+                    on_training(row, len(rows), most)
+
+        choosing = range(CHOOSING_SEEDS if grid else 0)
+        most = 2 * len(grid) * len(choosing) + max(2, 1 + len(grid)) * pairs
+        chosen: dict[str, float] = {}
+        if grid:
+            train_at(choosing, {name: grid for name, _ in named})
+            chosen = {name: _chosen(name, rows.values(), loaded, metric) for name, _ in named}
+        return _train_pairs(
+            train_at,
+            lambda: result_of(rows=rows.values(), chosen=chosen),
+            chosen,
+            range(choosing.stop, choosing.stop + pairs),
+            max(1, evaluator.workers // 2),
+            lambda: time.monotonic() - began > 60 * minutes,
+        )
+
+
+def _train_pairs(
+    train_at: Callable[[range, Mapping[str, Iterable[float]]], None],
+    result_of: Callable[[], Judgement],
+    chosen: Mapping[str, float],
+    repeats: range,
+    step: int,
+    is_late: Callable[[], bool],
+) -> Judgement:
+    """Train pairs at the chosen rates, then also the losing side at its other rates.
+
+    The latter are trained with the seeds of the pairs, from the first one.
+    """
+    others: Mapping[str, Sequence[float]] = {}
+    first = repeats.start
+    while True:
+        batch = range(first, min(first + step, repeats.stop))
+        train_at(batch, {name: [rate, *others.get(name, ())] for name, rate in chosen.items()})
+        result, first = result_of(), batch.stop
+        if result.unbeaten.keys() - others:
+            first = repeats.start
+        others = result.unbeaten
+        if result.verdict != "undecided" or is_late() or first == repeats.stop:
+            return result
+
+
+def _tries_rates(
+    rates: bool | None, task: ModelTask, pairs: int, claim: Claim, places: int
+) -> bool:
+    if rates is None:
+        all_won = decide([1.0] * pairs, claim, 1.0, places)
+        return bool(task.learning_rates) and all_won.verdict == "better"
+    return rates
+
+
+def _place(file: str | Path, key: str, known: Iterable[Training], base_key: str) -> int:
+    """Return the place of a mechanism among those that a record compares with a reference."""
+    others = {training.key: None for training in known if training.key != base_key}
+    place = [*others, key].index(key) + 1
+    if place > PLACES:
+        raise ConfigError(
+            f"{file}: holds trainings of {PLACES} other mechanisms, for which the probability of "
+            "false claims is bounded; expected a new record."
+        )
+    return place
+
+
+def _chosen(name: str, rows: Iterable[TrainingRow], task: ModelTask, metric: Metric) -> float:
+    """Return the learning rate that a mechanism's trainings so far choose."""
+    scores: dict[float, dict[int, float | None]] = {}
+    for row in rows:
+        if row.mechanism == name and row.learning_rate is not None:
+            scores.setdefault(row.learning_rate, {})[row.repeat] = row.value
+    tuned = tune(scores, CHOOSING_SEEDS, metric.direction)
+    return task.learning_rate if tuned is None else tuned.rate
 
 
 def _record_of(runs: Path, *compared: str) -> Path:

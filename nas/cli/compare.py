@@ -72,6 +72,7 @@ def judge(
     ] = "typical",
     pairs: Annotated[int, typer.Option(min=1, help="Most pairs of trainings.")] = 40,
     minutes: Annotated[float, typer.Option(help="Begin no pairs after this time.")] = 10.0,
+    rates: options.Rates = None,
     policy: options.Policy = None,
     record: options.Record = None,
     as_json: options.AsJson = False,

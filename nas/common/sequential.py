@@ -22,8 +22,8 @@ gain_i / cap, limited to [-1, 1],
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -42,11 +42,16 @@ STAKES: Final = (np.arange(32) + 0.5) / 32  # the values of L over which the mea
 
 @dataclass(frozen=True)
 class Decision:
-    """What the evidence permits to claim, and the greatest e-value so far of either side."""
+    """What the evidence permits to claim, and the greatest e-value so far of either side.
+
+    Once these e-values permit a claim, ``rates`` are those against the mechanism that would lose at
+    each of its other learning rates, if rates are tried; a claim is made when all permit it.
+    """
 
     verdict: Side
     better: float
     worse: float
+    rates: Mapping[float, float] = field(default_factory=dict)
 
 
 def needed(places: int) -> float:

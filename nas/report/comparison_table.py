@@ -153,8 +153,30 @@ def comparison_legend(result: Comparison) -> list[str]:
             f"Trainings whose values are not shown: {result.tuning['trainings']:.0f}, "
             f"{result.tuning['core_seconds']:.0f} core s."
         )
+        lines += _edges(result)
     if any(cell.is_measured for cell in cells):
         lines.append(MEASURED)
     if result.test or "test" in result.tasks:
         lines.append("Judged on the test set, which no search sees.")
+    return lines
+
+
+def _edges(result: Comparison) -> list[str]:
+    """Return sentences on chosen rates beyond which the task offers no other."""
+    lines = []
+    for end, which, further in ((min, "lowest", "lower"), (max, "highest", "higher")):
+        rates = {
+            part: end(row.learning_rate or 0.0 for row in result.trained if row.part == part)
+            for part in result.metrics
+        }
+        names = [
+            name if len(rates) == 1 else f"{name} ({part})"
+            for (part, name), cell in result.cells.items()
+            if cell.learning_rate == rates[part]
+        ]
+        if names:
+            lines.append(
+                f"The rate of {', '.join(names)} is the {which} that the task offers; a {further} "
+                "one may be better."
+            )
     return lines

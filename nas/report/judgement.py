@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from nas.common.differences import LEVEL, Side
 from nas.common.objectives import Metric
+from nas.common.rates import CHOOSING_SEEDS
 from nas.common.sequential import CLAIMS, Claim, Decision, decide, needed, typical_interval
 from nas.common.text import plural
 from nas.report.comparison import Comparison, TrainingRow, compare
@@ -73,6 +75,20 @@ class Judgement(Result):
         """The number of pairs of trainings that share their seed."""
         return self.comparison.seeds
 
+    @property
+    def leader(self) -> tuple[str, str]:
+        """The mechanism with the greater e-value, and the other one."""
+        of = self.claims[self.claim]
+        names = self.source, self.against
+        return names if of.better >= of.worse else names[::-1]
+
+    @property
+    def unbeaten(self) -> dict[str, list[float]]:
+        """The other learning rates at which the leader is not yet shown to beat the other one."""
+        rates = self.claims[self.claim].rates
+        left = [rate for rate, e in rates.items() if e < self.needed]
+        return {self.leader[1]: left} if left else {}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that ``nas judge --json`` prints."""
         return super().to_dict() | {"verdict": self.verdict, "pairs": self.pairs}
@@ -82,13 +98,17 @@ def make_judgement(
     source: str,
     against: str,
     task: str,
-    rows: Sequence[TrainingRow],
+    rows: Iterable[TrainingRow],
     metric: Metric,
     claim: Claim,
     place: int,
     places: int,
+    chosen: Mapping[str, float] = {},
 ) -> Judgement:
     """Return the judgement of a mechanism after ``rows``, trainings of both with the same seeds.
+
+    ``chosen`` are the chosen learning rates by name, and the first ``CHOOSING_SEEDS`` seeds of each
+    rate chose them; empty if no rates are tried.
 
     A failed training counts as one that learned nothing: its metric is ``metric.chance``, or that
     of the other training of the pair if this is worse. A gain or loss counts at most the distance
@@ -97,26 +117,40 @@ def make_judgement(
     bound must not depend on the gains that it bounds.
     """
     ordered = sorted(rows, key=lambda row: (row.mechanism == source, row.repeat))
-    comparison = compare(ordered, {task: task}, None, len(rows) // 2)
     sign = 1 if metric.direction == "max" else -1
-    learned, base = (
-        [None if value is None else sign * (value - metric.chance) for value in values]
-        for values in (comparison.cells[task, name].values.values() for name in (source, against))
-    )
-    gains = [_gain(own, other) for own, other in zip(learned, base, strict=True)]
-    differences = [sign * each for each in gains]
-    above = ((i, distance) for i, distance in enumerate(base) if distance and distance > 0)
+    learned: dict[tuple[str, float | None], dict[int, float | None]] = {}
+    for row in ordered:
+        if row.repeat >= (CHOOSING_SEEDS if chosen else 0):
+            distance = None if row.value is None else sign * (row.value - metric.chance)
+            learned.setdefault((row.mechanism, row.learning_rate), {})[row.repeat] = distance
+    own, base = (learned[name, chosen.get(name)] for name in (source, against))
+    above = ((repeat, distance) for repeat, distance in base.items() if distance and distance > 0)
     first, cap = next(above, (-1, abs(metric.ideal - metric.chance)))
-    start = first + 1
-    evidence: dict[Claim, list[float]] = {"typical": gains, "mean": gains[start:]}
+    starts: dict[Claim, int] = {"typical": 0, "mean": first + 1}
+    gains = _gains(own, base)
+    differences = [sign * each for each in gains]
+
+    def result(each: Claim) -> Decision:
+        decision = decide(_gains(own, base, starts[each]), each, cap, places)
+        rates: dict[float, float] = {}
+        if chosen and decision.verdict != "undecided":
+            winner, loser = (own, against) if decision.verdict == "better" else (base, source)
+            for rate in {row.learning_rate: None for row in ordered}:
+                if rate is not None and rate != chosen[loser]:
+                    other = _gains(winner, learned.get((loser, rate), {}), starts[each])
+                    rates[rate] = decide(other, each, cap, places).better
+        if min(rates.values(), default=math.inf) < needed(places):
+            return replace(decision, verdict="undecided", rates=rates)
+        return replace(decision, rates=rates)
+
     bounds = typical_interval(differences, LEVEL / places) or ()
     return Judgement(
         source=source,
         against=against,
         task=task,
-        comparison=comparison,
+        comparison=_comparison(ordered, task, chosen, len(gains)),
         claim=claim,
-        claims={each: decide(evidence[each], each, cap, places) for each in CLAIMS},
+        claims={each: result(each) for each in CLAIMS},
         difference={
             "median": median(differences),
             "mean": fmean(differences),
@@ -127,6 +161,43 @@ def make_judgement(
         place=place,
         places=places,
     )
+
+
+def _comparison(
+    rows: Sequence[TrainingRow], task: str, chosen: Mapping[str, float], pairs: int
+) -> Comparison:
+    """Return the comparison of the pairs at the chosen rates, with the cost of the other rows."""
+    if not chosen:
+        return compare(rows, {task: task}, None, pairs)
+    shown = [
+        row
+        for row in rows
+        if row.repeat >= CHOOSING_SEEDS and row.learning_rate == chosen[row.mechanism]
+    ]
+    result = compare([replace(row, learning_rate=None) for row in shown], {task: task}, None, pairs)
+    seconds = (sum(row.evaluation.core_seconds for row in each) for each in (rows, shown))
+    return replace(
+        result,
+        rows=tuple(
+            replace(
+                row, parts={task: replace(row.parts[task], learning_rate=chosen[row.mechanism])}
+            )
+            for row in result.rows
+        ),
+        tuning={
+            "trainings": len(rows) - len(shown),
+            "core_seconds": float(next(seconds) - next(seconds)),
+        },
+        trained=tuple(rows),
+    )
+
+
+def _gains(
+    own: Mapping[int, float | None], other: Mapping[int, float | None], start: int = 0
+) -> list[float]:
+    """Return the gains of the pairs from a repeat on."""
+    shared = (repeat for repeat in own if repeat >= start and repeat in other)
+    return [_gain(own[repeat], other[repeat]) for repeat in shared]
 
 
 def _gain(own: float | None, other: float | None) -> float:
@@ -158,11 +229,10 @@ def judgement_table(console: Console, result: Judgement) -> None:
     if result.verdict == "better":
         say(
             console,
-            "Both had the same steps and learning rate, not the same time. A difference at the "
-            "moment of a claim tends to be too large: `nas evaluate "
-            f"{shlex.quote(result.against)} {shlex.quote(result.source)} "
-            "--seeds 10`, with the same task and data, measures it with fresh seeds at the "
-            "best of several rates.",
+            "Both had the same steps, not the same time. A difference at the moment of a claim "
+            f"tends to be too large: `nas evaluate {shlex.quote(result.against)} "
+            f"{shlex.quote(result.source)} --seeds 10`, with the same task and data, measures it "
+            "with fresh seeds.",
         )
 
 
@@ -170,6 +240,13 @@ def _verdict(result: Judgement) -> str:
     subject, pairs = f"{result.source} under {result.task}", plural(result.pairs, "pair")
     if not result.is_ok:
         return f"{subject}: not comparable, because no training of {result.against} succeeded."
+    if left := [f"{rate:g}" for rates in result.unbeaten.values() for rate in rates]:
+        first, second = result.leader
+        return (
+            f"{subject}: undecided after {pairs}. At the chosen learning rates {first} is better "
+            f"than {second}, but it is not shown to be better than {second} at "
+            f"{' and '.join(left)}. The same command with larger --pairs or --minutes continues."
+        )
     if result.verdict == "undecided":
         return (
             f"{subject}: undecided after {pairs}, which does not mean that it equals "
@@ -181,8 +258,12 @@ def _verdict(result: Judgement) -> str:
 
 def _evidence(result: Judgement, claim: Claim, of: Decision) -> str:
     side = "better" if of.better >= of.worse else "worse"
-    claimed = "" if of.verdict == "undecided" else ", a claim"
-    return f"Evidence for {side} {ABOUT[claim]}: {max(of.better, of.worse):,.3g}{claimed}."
+    text = f"Evidence for {side} {ABOUT[claim]}: {max(of.better, of.worse):,.3g}"
+    if of.verdict != "undecided":
+        return f"{text}, a claim."
+    if of.rates:
+        return f"{text}, at the other one's other learning rates {min(of.rates.values()):,.3g}."
+    return f"{text}."
 
 
 def _bound(result: Judgement) -> str:

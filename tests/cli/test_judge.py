@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def test_judgement_without_a_record_continues_too(nas: Any) -> None:
     first = nas(*UNIFORM, "--pairs", 2, "--json")
     assert "continues" not in first.err
     longer = nas(*UNIFORM, "--pairs", 3, "--json")
-    assert "nas: continues a judgement of 2 pairs, stored in runs/judgements/" in longer.err
+    assert "nas: continues a judgement of 4 trainings, stored in runs/judgements/" in longer.err
     before, after = json.loads(first.out), json.loads(longer.out)
     assert parts(after)[1]["values"][:2] == parts(before)[1]["values"]
     assert (after["pairs"], after["places"], after["needed"]) == (3, 1, 40)
@@ -81,12 +82,20 @@ def test_judgement_stops_when_its_claim_is_decided(nas: Any) -> None:
 def test_a_module_that_diverges_at_every_seed_is_worse(nas: Any) -> None:
     Path("mine.py").write_text(BROKEN)
     learns = Path("tiny.yaml").read_text().replace("epochs: 1", "epochs: 20")
-    Path("learns.yaml").write_text(learns.replace("name: tiny", "name: learns"))
+    rates = "\nlearning_rate: 0.003\nlearning_rates: [0.001, 0.003]\n"
+    Path("learns.yaml").write_text(learns.replace("name: tiny", "name: learns") + rates)
     result = nas("judge", "mine.py:Broken", "--task", "learns.yaml", "--pairs", 12, *LOCAL)
     assert result.status == 0, result.err
     assert "trainings failed, diverged" in result.out
     assert "mine.py:Broken under learns: worse than mha at a typical seed" in result.out
     assert "A failed training counts as one that learned nothing" in result.out
+    pairs, further = (
+        int(found[1])
+        for text in (r"seed, after (\d+) pairs", r"values are not shown: (\d+)")
+        if (found := re.search(text, result.out))
+    )
+    # Two seeds at both rates of both; in the end the module at its other rate.
+    assert further == 2 * 2 * 2 + pairs
     limited = nas(*UNIFORM, "--time-limit", 1e-6, "--pairs", 2)
     assert limited.status == 1
     assert "time_limit" in limited.out

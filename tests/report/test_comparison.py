@@ -15,7 +15,7 @@ from nas.common.rates import CHOOSING_SEEDS
 from nas.evaluation.trial import Budget, Evaluation
 from nas.report.comparison import Comparison, TrainingRow, compare
 from nas.report.comparison_table import comparison_table
-from nas.report.judgement import make_judgement
+from nas.report.judgement import Judgement, make_judgement
 
 from .claims import corrected_sides
 from .conftest import Printed
@@ -34,6 +34,33 @@ def test_a_failed_training_is_no_gain(base: float) -> None:
         rows = trainings(scores)
         judged = make_judgement(source, against, "images", rows, ACCURACY, "typical", 1, 1)
         assert judged.verdict == ("undecided" if base < ACCURACY.chance else side)
+
+
+def test_a_claim_of_a_judgement_holds_at_every_rate_of_the_other() -> None:
+    rates = {0.1: {"mine": 0.6, "mha": 0.5}, 0.2: {"mine": 0.9, "mha": 0.6}}
+    pairs, chosen = 9, {"mine": 0.2, "mha": 0.1}
+    rows = [
+        replace(row, learning_rate=rate)
+        for rate, values in rates.items()
+        for row in trainings(
+            {name: [value] * (CHOOSING_SEEDS + pairs) for name, value in values.items()}
+        )
+    ]
+
+    def judged(rows: list[TrainingRow]) -> Judgement:
+        return make_judgement("mine", "mha", "images", rows, ACCURACY, "typical", 1, 1, chosen)
+
+    def is_other(row: TrainingRow) -> bool:
+        return row.mechanism == "mha" and row.learning_rate == 0.2 and row.repeat >= CHOOSING_SEEDS
+
+    few = judged([row for row in rows if not is_other(row) or row.repeat < 5])
+    assert (few.verdict, few.pairs, few.unbeaten) == ("undecided", pairs, {"mha": [0.2]})
+    every = judged(rows)
+    assert (every.verdict, every.unbeaten) == ("better", {})
+    assert every.claims["typical"].rates == {0.2: every.claims["typical"].better}
+    assert [cell.learning_rate for cell in every.comparison.cells.values()] == [0.1, 0.2]
+    assert every.comparison.tuning is not None
+    assert every.comparison.tuning["trainings"] == len(rows) - 2 * pairs
 
 
 def trainings(values: Any, metric: Metric = ACCURACY, part: str = "images") -> list[TrainingRow]:
@@ -143,6 +170,9 @@ def test_mechanisms_are_compared_at_their_best_rates(pipe: Printed) -> None:
     assert up.mean == up.rates["0.03"] == pytest.approx(2.0, abs=0.03)
     assert up.seeds == seeds
     assert list(like.rates) == ["0.01"]  # a training failed at the other rate
+    comparison_table(pipe.console, result)
+    assert "The rate of mha, like is the lowest that the task offers; a lower" in pipe.text
+    assert "The rate of up is the highest" in pipe.text
     num = 3 * 2 * (seeds + CHOOSING_SEEDS)
     assert result.tuning == {"trainings": num - 3 * seeds, "core_seconds": 2 * (num - 3 * seeds)}
     comparison_table(pipe.console, result)
