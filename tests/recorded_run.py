@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -31,13 +31,6 @@ MACS = Objective("macs", "min", "MAC", "multiply-adds", 0.0, 4_000_000.0, is_met
 POPULATION = 12
 # A search on CIFAR-10 whose front was confirmed, also under a longer task.
 CONFIRMED = Path(__file__).parent / "data" / "confirmed"
-MakeRun = Callable[..., Path]
-
-
-@pytest.fixture(scope="session")
-def make_run() -> MakeRun:
-    """Makes recorded runs: real genomes, invented results."""
-    return record_run
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +50,7 @@ def record_run(
     listener: Listener | None = None,
     minutes: Iterator[int] | None = None,
 ) -> Path:
-    """Record a run whose first candidate after the mechanisms has failed.
+    """Record a run of real genomes, whose first candidate after the mechanisms has failed.
 
     Args:
         minutes: minutes after noon that the clock of the run returns.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from nas.common.errors import NasError
 from nas.store import create_run, open_run, open_writer, this_session
+from tests.recorded_run import record_run
 
 
 def test_front_finds_a_run_by_default_name_or_path(nas: Any, at_runs: Path) -> None:
@@ -44,10 +44,10 @@ def test_empty_front_exits_with_1(
 
 
 def test_runs_lists_each_run_and_names_unreadable_ones(
-    nas: Any, make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nas: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_run(tmp_path / "runs", name="one", generations=1)
-    two = make_run(tmp_path / "runs", name="two", generations=2, is_finished=False)
+    record_run(tmp_path / "runs", name="one", generations=1)
+    two = record_run(tmp_path / "runs", name="two", generations=2, is_finished=False)
     with pytest.raises(NasError), open_writer(two, this_session("nas resume")):
         raise NasError("the reason.")
     (tmp_path / "runs" / "bad").mkdir()

@@ -14,7 +14,7 @@ import pytest
 from nas.report import display
 from nas.report.display import Display, follow
 from nas.store import open_writer, this_session
-from tests.recorded_run import MakeRun
+from tests.recorded_run import record_run
 from tests.report.conftest import Printed
 
 # A process that begins a session, prints a line, and waits to be killed.
@@ -47,8 +47,8 @@ def test_watch_of_a_finished_run_prints_its_front_and_writes_nothing(
     assert state(at_runs) == before
 
 
-def test_watch_reads_each_change_until_the_run_finishes(make_run: MakeRun, tmp_path: Path) -> None:
-    folder = make_run(tmp_path, generations=1, is_finished=False)
+def test_watch_reads_each_change_until_the_run_finishes(tmp_path: Path) -> None:
+    folder = record_run(tmp_path, generations=1, is_finished=False)
     writer = open_writer(folder, this_session("nas resume"))
     pipe = Printed()
     steps: list[Callable[[], None]] = [

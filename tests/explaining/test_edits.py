@@ -18,7 +18,6 @@ from tests.genomes import build
 from tests.samples import samples
 
 POLICY = load_policy("score_normalize_aggregate")
-NAMES = ("flex_sqa", "neural_attention", "patterns_and_messages", "champion_2025", "uniform")
 IMAGES, RECALL = load_task("vit-cifar10"), load_task("recall")
 RICH = build(
     ("scaled_dot_product", "qk"),

@@ -23,7 +23,7 @@ from nas.genome.mechanisms import MECHANISMS
 from tests.genomes import build
 from tests.recorded_run import CONFIRMED
 
-MHA, QANA = MECHANISMS["mha"].genome, MECHANISMS["qana"].genome
+QANA = MECHANISMS["qana"].genome
 EXAMPLE = Path(__file__).resolve().parents[2] / "runs" / "example"
 
 

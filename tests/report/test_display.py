@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from nas.report.display import Display, display
-from tests.recorded_run import MakeRun
+from tests.recorded_run import record_run
 from tests.report.conftest import Printed
 
 
-def test_pipe_gets_a_line_per_generation(make_run: MakeRun, tmp_path: Path) -> None:
+def test_pipe_gets_a_line_per_generation(tmp_path: Path) -> None:
     pipe = Printed()
-    make_run(tmp_path, listener=Display(pipe.console))
+    record_run(tmp_path, listener=Display(pipe.console))
     first, *ends = pipe.lines
     assert first.startswith("run example · space attention_v2")
     assert first.endswith("; 36 trainings")

@@ -1,14 +1,21 @@
-"""What a view computes from a run's record."""
+"""What a view computes from a run's record, also if a clock was set while it was written."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from nas.api.doctor import check_run
 from nas.common.objectives import as_costs
 from nas.common.pareto import dominates
 from nas.report.run_view import RunView, session_seconds
+from nas.store import open_run
+from tests.recorded_run import record_run
 
 
 def test_published_mechanisms_and_what_dominates_them(view: RunView) -> None:
@@ -42,3 +49,21 @@ def test_a_killed_session_ended_with_the_last_generation_before_the_next() -> No
     assert session_seconds(run) == (60 * 6.5, 0.0)
     run.sessions = lambda: (session(0, 3), session(10, 14))
     assert session_seconds(run) == (60 * 7, 60 * 14)
+
+
+@pytest.fixture(scope="module", params=[-300, 10**6], ids=["back", "ahead"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Path:
+    """A run whose clock jumped in its middle, and never came back."""
+    minutes = (i if i < 40 else i + request.param for i in count())
+    return record_run(tmp_path_factory.mktemp("jumped"), minutes=minutes)
+
+
+def test_front_does_not_depend_on_the_clock(folder: Path, recorded_run: Path) -> None:
+    with open_run(folder) as run, open_run(recorded_run) as other:
+        assert [m.digest for m in run.front()] == [m.digest for m in other.front()]
+    assert check_run(folder) == []
+
+
+def test_no_time_is_negative(folder: Path) -> None:
+    with open_run(folder) as run:
+        assert min(session_seconds(run)) >= 0

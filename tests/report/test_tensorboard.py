@@ -9,20 +9,20 @@ import pytest
 from nas.report.tensorboard import TensorBoard
 from nas.searching.listener import SearchResult
 from nas.store import Counts, open_run
-from tests.recorded_run import POPULATION, MakeRun, go_on
+from tests.recorded_run import POPULATION, go_on, record_run
 
 
 def end(listener: TensorBoard, folder: Path) -> None:
     listener.on_end(SearchResult("example", folder, "finished", 3, Counts(), 0.0, ""))
 
 
-def test_each_generation_is_written_once(make_run: MakeRun, tmp_path: Path) -> None:
+def test_each_generation_is_written_once(tmp_path: Path) -> None:
     """A run of three generations is resumed, which repeats no generation."""
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     first, second = TensorBoard(), TensorBoard()
-    folder = make_run(tmp_path, listener=first)
+    folder = record_run(tmp_path, listener=first)
     end(first, folder)
     go_on(folder, listener=second)
     end(second, folder)

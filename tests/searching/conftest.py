@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,31 +14,16 @@ import pytest
 from nas.common.objectives import Objective, SearchConfig
 from nas.costs import CostContext
 from nas.evaluation.trial import Budget, Evaluation, Trial
-from nas.genome import ModelSizes
-from nas.searching.algorithm import SearchContext, TrialResult
-from nas.searching.filtering import CandidateFilter
 from nas.searching.listener import Listener
 from nas.searching.loop import Loop
-from nas.searching.proposing import Proposer
 from nas.searching.setup import make_proposer
 from nas.space import SearchSpace
-from nas.space.rules import Policy, load_policy
-from nas.store import (
-    Document,
-    Proposal,
-    RunSetup,
-    RunWriter,
-    Session,
-    create_run,
-    open_run,
-    open_writer,
-)
+from nas.store import Document, RunSetup, RunWriter, Session, create_run, open_run, open_writer
 from nas.store.frozen import frozen_space
 from nas.tasks import Data, Task, load_task
-from tests.searching.driving import OBJECTIVES, SIZES, SPACE, make_context, proposer_of
+from tests.searching.driving import OBJECTIVES, SIZES, SPACE
 
 SESSION = Session("nas search", {"nas": "0.1"}, "a CPU")
-ACCURACY, MACS, LOSS, PARAMS = OBJECTIVES
 
 # One chain, four projections on or off: 30 mechanisms and no more.
 TINY = SearchSpace.model_validate(
@@ -148,37 +132,13 @@ class Kit:
     """Makes parts of a search with default values."""
 
     root: Path
-    policy: Policy
-    space = SPACE
-    tiny = TINY
     sizes = SIZES
-    session = SESSION
-    accuracy, log_loss, macs, params = ACCURACY, LOSS, MACS, PARAMS
-    look_up = staticmethod(look_up)
-
-    def judge(self, sizes: ModelSizes = SIZES) -> CandidateFilter:
-        return CandidateFilter(self.policy, CostContext(sizes, False, False, {}), ())
-
-    def context(self, most_trainings: float = math.inf, **changes: Any) -> SearchContext:
-        return make_context(most_trainings=most_trainings, **changes)
-
-    def proposer(
-        self, name: str, lag: int | None = None, repeats: bool = False, **changes: Any
-    ) -> Proposer:
-        most = math.inf if repeats else 1
-        return proposer_of(name, lag=lag, most_trainings=most, **changes)
-
-    def proposal_of(self, result: TrialResult) -> Proposal:
-        """A proposal of the same mechanism."""
-        where = {"number": result.number, "attempt": 0, "digest": result.digest, "key": result.key}
-        made = {"operator": "sample", "name": None, "parents": (), "verdict": "new"}
-        return Proposal(**where, **made, genome=result.genome, formula="", costs=result.known_costs)
 
     def create(
         self,
         name: str = "run",
         space: SearchSpace = SPACE,
-        objectives: tuple[Objective, ...] = (ACCURACY, MACS),
+        objectives: tuple[Objective, ...] = OBJECTIVES[:2],
         **settings: Any,
     ) -> RunWriter:
         chosen = SearchConfig(
@@ -227,19 +187,9 @@ class Kit:
 
 @pytest.fixture
 def kit(tmp_path: Path) -> Kit:
-    return Kit(root=tmp_path / "runs", policy=load_policy("score_normalize_aggregate"))
+    return Kit(tmp_path / "runs")
 
 
 @pytest.fixture
 def task() -> Task:
     return small_task()
-
-
-@pytest.fixture
-def make_table() -> Callable[..., Table]:
-    return Table
-
-
-@pytest.fixture
-def heard() -> Heard:
-    return Heard()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -16,7 +17,15 @@ from nas.searching.archive import Archive, expected_gain
 from nas.searching.nsga2 import Nsga2
 from nas.space.rules import load_policy, validate
 from nas.store import Proposal
-from tests.searching.driving import OBJECTIVES, SPACE, drive, driven, proposer_of, result_of
+from tests.searching.driving import (
+    OBJECTIVES,
+    SPACE,
+    drive,
+    driven,
+    make_context,
+    proposer_of,
+    result_of,
+)
 
 NAMES = ("nsga2", "random", "regularized-evolution", "surrogate")
 LAGS = (None, 4)  # a generation, and a lag that suits a few workers
@@ -92,9 +101,7 @@ def test_nsga2_keeps_the_whole_front_and_drops_the_dominated(
     kit: Any, size: int, width: int
 ) -> None:
     """The front is smaller than the population of 30; ``size`` results arrive at a time."""
-    algorithm = Nsga2(
-        kit.context(population=30, objectives=(kit.accuracy, kit.macs, kit.params)[:width])
-    )
+    algorithm = Nsga2(make_context(population=30, objectives=OBJECTIVES[:width]))
     rows = [tuple(row) for row in np.random.default_rng(0).random((60, width)).tolist()]
     for first in range(0, 60, size):
         algorithm.tell(results_of(first, *rows[first : first + size]))
@@ -105,7 +112,7 @@ def test_nsga2_keeps_the_whole_front_and_drops_the_dominated(
 
 
 def test_nsga2_a_failure_survives_only_where_successes_are_too_few(kit: Any) -> None:
-    algorithm = Nsga2(kit.context(population=6))
+    algorithm = Nsga2(make_context(population=6))
     algorithm.tell(results_of(0, (5.0, 5.0), None, None, (6.0, 6.0), None, None))
     assert numbers(algorithm) == set(range(6))
     algorithm.tell(results_of(6, (9.0, 9.0), (8.0, 8.0), (7.0, 7.0), None, None, (9.0, 1.0)))
@@ -113,7 +120,7 @@ def test_nsga2_a_failure_survives_only_where_successes_are_too_few(kit: Any) -> 
 
 
 def test_nsga2_parents_win_by_rank_and_no_failure_beats_a_success(kit: Any) -> None:
-    algorithm = Nsga2(kit.context(population=12))
+    algorithm = Nsga2(make_context(population=12))
     algorithm.tell(results_of(0, *[(1.0, 1.0)] * 4, *[(2.0, 2.0)] * 4, *[None] * 4))
     rng = np.random.default_rng(0)
     fathers = [int(algorithm.propose(rng, 0).parents[0], 16) // 4 for _ in range(600)]
@@ -124,7 +131,7 @@ def test_nsga2_parents_win_by_rank_and_no_failure_beats_a_success(kit: Any) -> N
 
 
 def test_nsga2_the_less_crowded_of_a_rank_wins(kit: Any) -> None:
-    algorithm = Nsga2(kit.context(population=5))
+    algorithm = Nsga2(make_context(population=5))
     algorithm.tell(results_of(0, (0.0, 10.0), (4.9, 5.1), (5.0, 5.0), (5.1, 4.9), (10.0, 0.0)))
     rng = np.random.default_rng(0)
     fathers = [int(algorithm.propose(rng, 0).parents[0], 16) for _ in range(400)]
@@ -148,7 +155,7 @@ def test_expected_gain_equals_the_mean_over_samples() -> None:
 
 def search(kit: Any, count: int, noise: float, *, lag: int, repeats: bool) -> list[Proposal]:
     """Run a search in which the quality is computed from the key and trainings are noisy."""
-    proposer = kit.proposer("surrogate", lag=lag, repeats=repeats)
+    proposer = proposer_of("surrogate", lag=lag, most_trainings=math.inf)
     rng, results, drawn = np.random.default_rng(0), [], []
     for number in range(count):
         drawn.append(proposer.propose(number, results[: max(0, number - lag + 1)])[-1])
@@ -178,7 +185,7 @@ def test_surrogate_avoids_mechanisms_that_will_miss_a_gate(
 ) -> None:
     def num_missed() -> int:
         """Number of the last proposals of a search that miss a gate: those with a GELU."""
-        proposer, missed = kit.proposer("surrogate", lag=1), []
+        proposer, missed = proposer_of("surrogate", lag=1), []
         results: list[TrialResult] = []
         for number in range(70):
             proposal = proposer.propose(number, results)[-1]

@@ -53,8 +53,8 @@ def confirmed(folder: Any, table: Any, **options: Any) -> Comparison:
         return make_confirmation(writer.run, plan)
 
 
-def test_confirmation_trains_members_with_fresh_seeds(folder: Any, make_table: Any) -> None:
-    table = make_table()
+def test_confirmation_trains_members_with_fresh_seeds(folder: Any) -> None:
+    table = Table()
     answer = confirm(folder, table)
     with open_run(folder) as run:
         members, recorded = run.front(), run.trainings("confirm")
@@ -81,10 +81,8 @@ def test_confirmation_trains_members_with_fresh_seeds(folder: Any, make_table: A
             assert one["parts"]["fresh"]["difference"]["mean"] == pytest.approx(fmean(gains))
 
 
-def test_interrupted_confirmation_resumes_and_repeats_only_lost_trainings(
-    folder: Any, make_table: Any
-) -> None:
-    first, second, third = make_table(stop_after=4), make_table(), make_table()
+def test_interrupted_confirmation_resumes_and_repeats_only_lost_trainings(folder: Any) -> None:
+    first, second, third = Table(stop_after=4), Table(), Table()
     with pytest.raises(KeyboardInterrupt):
         confirm(folder, first)
     assert first.closed
@@ -96,15 +94,15 @@ def test_interrupted_confirmation_resumes_and_repeats_only_lost_trainings(
     assert {seed for _, seed in third.trained} == second.lost_repeats
     with open_run(folder) as run:
         assert "worker_lost" not in {one.evaluation.reason for one in run.trainings("confirm")}
-    last = make_table()
+    last = Table()
     assert confirm(folder, last) == answer
     assert last.trained == []
     more = confirm(folder, last, seeds=4)
     assert len(last.trained) == len(more["rows"])
 
 
-def test_confirmation_by_id_under_other_tasks(folder: Any, make_table: Any) -> None:
-    answer = confirm(folder, make_table(), ids=["cheapest"], long="comparison", is_tested=True)
+def test_confirmation_by_id_under_other_tasks(folder: Any) -> None:
+    answer = confirm(folder, Table(), ids=["cheapest"], long="comparison", is_tested=True)
     assert len(answer["rows"]) <= 3
     assert answer["tasks"] == {"fresh": "vit-cifar10", "long": "comparison", "test": "comparison"}
     with open_run(folder) as run:
@@ -114,8 +112,8 @@ def test_confirmation_by_id_under_other_tasks(folder: Any, make_table: Any) -> N
     assert {one.stage for one in found} == {"search", "long", "test"}
 
 
-def test_confirmation_compares_with_a_further_mechanism(folder: Any, make_table: Any) -> None:
-    table, again = make_table(), make_table()
+def test_confirmation_compares_with_a_further_mechanism(folder: Any) -> None:
+    table, again = Table(), Table()
     answer = confirm(folder, table, against="sqa:window=4")
     *members, other = answer["rows"]
     assert answer["against"] == other["mechanism"] == "sqa:window=4"
@@ -165,8 +163,8 @@ def test_invalid_argument_is_refused(folder: Any, options: Any, kind: Any, words
         plan_confirmation(writer.run, **options)
 
 
-def test_rates_left_open_are_trained_and_recorded_apart(folder: Any, make_table: Any) -> None:
-    first, again = make_table(), make_table()
+def test_rates_left_open_are_trained_and_recorded_apart(folder: Any) -> None:
+    first, again = Table(), Table()
     answer = confirm(folder, first, rates=None)  # the default: the task offers rates
     num_rates, num_open = 3, 2  # Table is worse at the highest rate
     assert confirm(folder, again, rates=True) == answer

@@ -23,7 +23,8 @@ from nas.space import SearchSpace, load_space
 from nas.store import open_run
 from nas.store.frozen import load_frozen_task
 
-from .conftest import SPACE, Table, small_task
+from .conftest import TINY, Heard, Table, small_task
+from .driving import SPACE
 
 SMALL = SearchConfig("nsga2", population=6, generations=3, seed=4)
 ONE = SearchConfig("nsga2", population=8, generations=1, repeats=2, seed=4)
@@ -37,7 +38,7 @@ def begin(kit: Any, task: Any) -> Any:
         settings: SearchConfig = SMALL, stop_after: int | None = None, **options: Any
     ) -> SearchResult:
         words = {"root": kit.root, "name": "run", "make_evaluator": tables(stop_after)}
-        return run_search(options.pop("space", kit.space), task, settings, **{**words, **options})
+        return run_search(options.pop("space", SPACE), task, settings, **{**words, **options})
 
     return run
 
@@ -61,7 +62,7 @@ def tables(stop_after: int | None = None) -> Any:
 
 def test_search_of_costs_alone_trains_nothing(kit: Any, begin: Any) -> None:
     table = Table()
-    space = SearchSpace.model_validate(kit.space.model_dump() | {"objectives": ["macs", "params"]})
+    space = SearchSpace.model_validate(SPACE.model_dump() | {"objectives": ["macs", "params"]})
     settings = SearchConfig(population=6, generations=3, repeats=4, lag=2)
     ended = begin(settings, space=space, make_evaluator=lambda *_: table)
     assert table.trained == []
@@ -75,8 +76,8 @@ def test_search_of_costs_alone_trains_nothing(kit: Any, begin: Any) -> None:
 
 def test_search_counts_decoding_at_the_context_of_its_space(kit: Any, begin: Any) -> None:
     names = ["kv_cache_bytes_per_token", "params"]
-    fields = {"objectives": names, "primitives": {**kit.space.primitives, "softmax_free": {}}}
-    space = SearchSpace.model_validate({**kit.space.model_dump(), **fields, "context": 10_000})
+    fields = {"objectives": names, "primitives": {**SPACE.primitives, "softmax_free": {}}}
+    space = SearchSpace.model_validate({**SPACE.model_dump(), **fields, "context": 10_000})
     ended = begin(SearchConfig(population=12, generations=2), space=space)
     with open_run(ended.folder) as run:
         task = load_frozen_task(run.setup.task)
@@ -86,9 +87,10 @@ def test_search_counts_decoding_at_the_context_of_its_space(kit: Any, begin: Any
 
 
 def test_interrupted_search_names_the_command_that_resumes_it_from_its_folder_alone(
-    kit: Any, begin: Any, whole: Path, heard: Any, monkeypatch: Any, tmp_path: Path
+    kit: Any, begin: Any, whole: Path, monkeypatch: Any, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(kit.root.parent)
+    heard = Heard()
     ended = begin(stop_after=8, listener=heard, root=Path("runs"))
     assert (ended.status, ended.generations_done, ended.counts.evaluated) == ("interrupted", 1, 8)
     assert "`nas resume run` goes on" in ended.message
@@ -140,9 +142,10 @@ def refuse(*_: Any) -> Any:
 
 
 def test_resume_with_more_generations_equals_a_longer_search(
-    kit: Any, begin: Any, whole: Path, heard: Any
+    kit: Any, begin: Any, whole: Path
 ) -> None:
     begin(replace(SMALL, generations=5))
+    heard = Heard()
     ended = resume_search(whole, make_evaluator=tables(), generations=5, listener=heard)
     assert (ended.status, ended.generations_done) == ("finished", 5)
     assert kit.recorded() == kit.recorded("whole")
@@ -155,7 +158,7 @@ def test_resume_with_more_generations_equals_a_longer_search(
 
 @pytest.mark.parametrize("retry_failed", [False, True])
 def test_resume_repeats_lost_trainings_and_all_failed_ones_on_request(
-    kit: Any, begin: Any, heard: Any, retry_failed: bool
+    kit: Any, begin: Any, retry_failed: bool
 ) -> None:
     begin(ONE, name="whole")
     unlucky, again = Table(), Table()
@@ -165,6 +168,7 @@ def test_resume_repeats_lost_trainings_and_all_failed_ones_on_request(
     folder = begin(ONE, make_evaluator=lambda *_: unlucky).folder
     if retry_failed:
         assert resume_search(folder, make_evaluator=refuse).counts.failed == 8
+    heard = Heard()
     options = {"retry_failed": retry_failed, "listener": heard}
     ended = resume_search(folder, make_evaluator=lambda *_: again, **options)
     assert ended.status == "finished"
@@ -174,8 +178,9 @@ def test_resume_repeats_lost_trainings_and_all_failed_ones_on_request(
     assert "complete with 1 generation;" in resume_search(folder, make_evaluator=refuse).message
 
 
-def test_incidents_are_recorded_and_sent_to_the_listener(begin: Any, heard: Any) -> None:
+def test_incidents_are_recorded_and_sent_to_the_listener(begin: Any) -> None:
     table, incident = Table(), Incident("node", "a worker was lost (node): gone.", "host:1")
+    heard = Heard()
     own_wait, heard.on_incident = table.wait, heard.events.append
 
     def wait() -> Any:
@@ -194,7 +199,7 @@ def test_search_ends_when_the_space_is_exhausted_and_resuming_it_trains_nothing(
     kit: Any, begin: Any
 ) -> None:
     settings = SearchConfig("random", population=20, generations=9, lag=5)
-    ended = begin(settings, space=kit.tiny)
+    ended = begin(settings, space=TINY)
     assert ended.status == "exhausted"
     assert "The space is exhausted: 1000 attempts in a row" in ended.message
     with open_run(ended.folder) as run:

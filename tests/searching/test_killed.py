@@ -18,6 +18,9 @@ from nas.evaluation.trainer import LocalEvaluator
 from nas.searching.driver import run_search
 from nas.store import open_run
 
+from .conftest import look_up
+from .driving import SPACE
+
 KILLED = Path(__file__).with_name("killed.py")
 
 
@@ -32,8 +35,8 @@ KILLED = Path(__file__).with_name("killed.py")
 def test_killed_and_resumed_run_equals_an_uninterrupted_run(
     kit: Any, task: Any, mode: str, settings: SearchConfig, num_kills: int
 ) -> None:
-    options = {} if mode == "real" else {"train": kit.look_up}
-    start = partial(run_search, kit.space, task, settings, root=kit.root)
+    options = {} if mode == "real" else {"train": look_up}
+    start = partial(run_search, SPACE, task, settings, root=kit.root)
     start(make_evaluator=partial(LocalEvaluator, **options), name="whole")
     folder = start(
         make_evaluator=partial(Stopped, settings.population, **options), name="run"

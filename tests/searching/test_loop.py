@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,8 +12,11 @@ from nas.genome import ModelSizes
 from nas.searching.listener import Evaluated, Listener
 from nas.searching.loop import LIKELY
 from nas.space import SearchSpace
-from nas.space.rules import validate
+from nas.space.rules import load_policy, validate
 from nas.store import RunWriter, open_run
+
+from .conftest import TINY, Table
+from .driving import SPACE
 
 surrogate = pytest.param("surrogate", 5, marks=pytest.mark.slow)
 by_generation = pytest.param("nsga2", None, marks=pytest.mark.slow)
@@ -23,9 +25,9 @@ every_form = pytest.mark.parametrize(("algorithm", "lag"), [("nsga2", 5), by_gen
 
 @every_form
 def test_loop_records_every_proposal_and_trains_every_new_one_once(
-    kit: Any, make_table: Callable[..., Any], algorithm: str, lag: int | None
+    kit: Any, algorithm: str, lag: int | None
 ) -> None:
-    table = make_table()
+    table = Table()
     assert kit.search(kit.create(algorithm=algorithm, generations=6, lag=lag), table) is False
     with open_run(kit.root / "run") as run:
         proposals = run.proposals()
@@ -42,7 +44,8 @@ def test_loop_records_every_proposal_and_trains_every_new_one_once(
         assert len(set(table.trained)) == 6 * 8 == len(run.trainings())
         assert len(run.generations()) == 6
         assert run.counts().rejected == 0
-        assert all(validate(p.genome, kit.policy) == () for p in proposals)
+        policy = load_policy(SPACE.policy)
+        assert all(validate(p.genome, policy) == () for p in proposals)
         assert all(p.formula and p.costs for p in new)
     for number in range(6 * 8):
         attempts = [p for p in proposals if p.number == number]
@@ -52,30 +55,30 @@ def test_loop_records_every_proposal_and_trains_every_new_one_once(
 
 @pytest.mark.parametrize(("algorithm", "lag"), [("surrogate", 5), by_generation])
 def test_record_does_not_depend_on_workers_or_order(
-    kit: Any, make_table: Callable[..., Any], algorithm: str, lag: int | None
+    kit: Any, algorithm: str, lag: int | None
 ) -> None:
     found = []
     for workers, order in ((1, 0), (8, 1)):
         name = f"run_{order}"
         writer = kit.create(name, algorithm=algorithm, lag=lag, generations=3)
-        kit.search(writer, make_table(workers, order=order))
+        kit.search(writer, Table(workers, order=order))
         found.append(kit.recorded(name))
     assert found[0] == found[1]
 
 
 @every_form
 def test_interrupted_and_resumed_run_equals_an_uninterrupted_run(
-    kit: Any, make_table: Callable[..., Any], algorithm: str, lag: int | None
+    kit: Any, algorithm: str, lag: int | None
 ) -> None:
     settings = {"algorithm": algorithm, "lag": lag, "repeats": 2}
     kit.search(kit.create("whole", **settings))
-    table, stop_after = make_table(4, stop_after=29), 29
+    table, stop_after = Table(4, stop_after=29), 29
     with pytest.raises(KeyboardInterrupt):
         kit.search(kit.create(**settings), table)
     with open_run(kit.root / "run") as run:
         assert len(run.trainings()) == len(table.trained) == stop_after
         assert run.status == "stopped"
-    rest = make_table(2)
+    rest = Table(2)
     kit.search(kit.open(), rest)
     assert kit.recorded() == kit.recorded("whole")
     assert len(rest.trained) == 2 * 4 * 8 - stop_after
@@ -84,7 +87,7 @@ def test_interrupted_and_resumed_run_equals_an_uninterrupted_run(
 
 @every_form
 def test_resume_after_an_interrupt_while_a_lost_training_is_repeated(
-    kit: Any, make_table: Any, algorithm: str, lag: int | None, monkeypatch: pytest.MonkeyPatch
+    kit: Any, algorithm: str, lag: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All later generations must be computed again with the new result."""
     settings = {"algorithm": algorithm, "lag": lag}
@@ -92,7 +95,7 @@ def test_resume_after_an_interrupt_while_a_lost_training_is_repeated(
     with open_run(kit.root / "first") as run:
         key = run.proposals()[1].key
     for name in ("whole", "run"):
-        table = make_table()
+        table = Table()
         table.lost = {key}
         kit.search(kit.create(name, **settings), table)
     kit.search(kit.open("whole"))
@@ -114,10 +117,8 @@ def test_resume_after_an_interrupt_while_a_lost_training_is_repeated(
         assert run.estimates() == whole.estimates()
 
 
-def test_all_finished_trainings_are_recorded_before_the_first_event(
-    kit: Any, make_table: Any
-) -> None:
-    class Several(make_table):  # type: ignore[misc]
+def test_all_finished_trainings_are_recorded_before_the_first_event(kit: Any) -> None:
+    class Several(Table):
         def wait(self) -> Any:
             return [one for _ in range(4) for one in super(Several, self).wait()]
 
@@ -131,11 +132,9 @@ def test_all_finished_trainings_are_recorded_before_the_first_event(
         assert len(run.trainings()) == 4
 
 
-def test_resumed_run_keeps_recorded_proposals_that_it_would_now_draw_differently(
-    kit: Any, make_table: Callable[..., Any]
-) -> None:
+def test_resumed_run_keeps_recorded_proposals_that_it_would_now_draw_differently(kit: Any) -> None:
     with pytest.raises(KeyboardInterrupt):
-        kit.search(kit.create(seed=1), make_table(stop_after=20))
+        kit.search(kit.create(seed=1), Table(stop_after=20))
     recorded = kit.recorded()["proposals"]
     writer = kit.open()
     # As if another version of the operators, or another processor, drew other genomes.
@@ -152,11 +151,11 @@ def test_resumed_run_keeps_recorded_proposals_that_it_would_now_draw_differently
     ("lag", "repeats"), [pytest.param(None, 1, marks=pytest.mark.slow), (5, 2)]
 )
 def test_weights_of_likely_members_and_files_of_the_user_are_kept(
-    kit: Any, make_table: Callable[..., Any], lag: int | None, repeats: int
+    kit: Any, lag: int | None, repeats: int
 ) -> None:
     seen: list[bool] = []
 
-    class Looking(make_table):  # type: ignore[misc]
+    class Looking(Table):
         """Looks, whenever it is asked for more, whether all the front has weights."""
 
         def wait(self) -> Any:
@@ -183,7 +182,7 @@ def test_weights_of_likely_members_and_files_of_the_user_are_kept(
 
 
 def test_space_without_any_mechanism_at_these_sizes_is_refused(kit: Any) -> None:
-    data = kit.tiny.model_dump() | {
+    data = TINY.model_dump() | {
         "mechanisms": [],
         "projections": {"kv_heads": ["3/4"], "q_heads": ["3/4"]},
     }

@@ -15,6 +15,8 @@ from nas.searching.algorithm import TrialResult
 from nas.searching.archive import Archive
 from nas.searching.power_transform import YeoJohnson
 from nas.searching.quality_model import NoisyGP
+from nas.store import Proposal
+from tests.searching.driving import OBJECTIVES
 
 NOISE = 0.01
 
@@ -85,7 +87,7 @@ def test_estimates_equal_the_formula() -> None:
     np.testing.assert_allclose(draws.std(0), errors, rtol=0.1)
 
 
-def results(kit: Any, values: list[float | None]) -> list[TrialResult]:
+def results(values: list[float | None]) -> list[TrialResult]:
     genomes = [mechanism(name).genome for name in list(MECHANISMS)[: len(values)]]
     return [
         TrialResult(
@@ -95,43 +97,45 @@ def results(kit: Any, values: list[float | None]) -> list[TrialResult]:
     ]
 
 
-def test_archive_leaves_out_failures_and_fits_nothing_to_few_results(kit: Any) -> None:
-    archive = Archive((kit.accuracy, kit.macs))
-    archive.tell(results(kit, [0.3, None, 0.5]))
+def test_archive_leaves_out_failures_and_fits_nothing_to_few_results() -> None:
+    archive = Archive(OBJECTIVES[:2])
+    archive.tell(results([0.3, None, 0.5]))
     assert [one.key for one in archive.known] == ["0000", "0002"]
     means, errors = archive.estimates()
     assert means[:, 0].tolist() == [-0.3, -0.5]
     assert not errors.any()
-    again = results(kit, [0.3, None, 0.5])[2]
+    again = results([0.3, None, 0.5])[2]
     archive.tell([TrialResult(3, again.genome, again.digest, again.key, None, {}, is_repeat=True)])
     assert [one.key for one in archive.known] == ["0000"]
 
 
-def test_reevaluation_selects_likely_members_that_are_not_pending(kit: Any) -> None:
+def test_reevaluation_selects_likely_members_that_are_not_pending() -> None:
     rng = np.random.default_rng(0)
-    archive = Archive((kit.accuracy, kit.macs))
-    archive.tell(results(kit, [0.3 + 0.01 * float(rng.random()) for _ in range(10)]))
+    archive = Archive(OBJECTIVES[:2])
+    archive.tell(results([0.3 + 0.01 * float(rng.random()) for _ in range(10)]))
     first = archive.select_reevaluation()
     assert first is not None
     (p,) = (e.p for e in archive.new_posterior()[0] if e.key == first.key)
     assert p > 0.1
-    archive.pending = [kit.proposal_of(first)]
+    where = {"number": first.number, "attempt": 0, "digest": first.digest, "key": first.key}
+    made = {"operator": "sample", "name": None, "parents": (), "verdict": "new"}
+    archive.pending = [Proposal(**where, **made, genome=first.genome, formula="", costs={})]
     second = archive.select_reevaluation()
     assert second is not None
     assert second.key != first.key
 
 
-def test_a_missed_gate_does_not_count_as_seed_noise(kit: Any) -> None:
+def test_a_missed_gate_does_not_count_as_seed_noise() -> None:
     rng = np.random.default_rng(0)
     passing = [0.3 + 0.004 * i + 0.001 * float(rng.standard_normal()) for i in range(12)]
-    history = results(kit, [*passing, 0.05, 0.05, 0.05])
-    again = results(kit, [0.302, None, 0.31, None, 0.316])
+    history = results([*passing, 0.05, 0.05, 0.05])
+    again = results([0.302, None, 0.31, None, 0.316])
     history += [replace(again[i], number=20 + i, is_repeat=True) for i in (0, 2, 4)]
     # A repeat of a mechanism that had passed misses the gate.
     missed = replace(
         history[6], number=30, costs=None, trainings=((math.inf, history[6].costs[1]),)
     )
-    archive = Archive((kit.accuracy, kit.macs))
+    archive = Archive(OBJECTIVES[:2])
     archive.tell([*history, replace(missed, is_repeat=True)])
     (model,) = archive.models.values()
     assert model.noise < 0.01
@@ -142,7 +146,7 @@ def test_a_missed_gate_does_not_count_as_seed_noise(kit: Any) -> None:
     assert estimates[history[0].key] == pytest.approx(-passing[0], abs=0.01)
 
 
-def test_mechanisms_like_those_that_missed_a_gate_are_predicted_to_miss_it(kit: Any) -> None:
+def test_mechanisms_like_those_that_missed_a_gate_are_predicted_to_miss_it() -> None:
     costs = {"macs": 1e5}
 
     def told(number: int, name: str, is_missed: bool) -> TrialResult:
@@ -151,7 +155,7 @@ def test_mechanisms_like_those_that_missed_a_gate_are_predicted_to_miss_it(kit: 
         row, key = (-0.3 - 0.001 * number, 1e5), f"{number:04x}"
         return TrialResult(number, genome, key, key, None if is_missed else row, (row,), costs)
 
-    archive = Archive((kit.accuracy, kit.macs))
+    archive = Archive(OBJECTIVES[:2])
     passing = [told(i, n, False) for i, n in enumerate(("mha", "gqa", "mqa", "rsqa") * 3)]
     candidates = [(mechanism(name).genome, costs) for name in ("ssqa", "uniform")]
     archive.tell(passing)

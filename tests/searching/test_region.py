@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from nas.searching.algorithm import TrialResult
 from nas.searching.archive import Archive
 from nas.searching.nsga2 import Nsga2
 from nas.searching.setup import limit_of, relative_limits
-from tests.searching.driving import OBJECTIVES, SPACE
+from tests.searching.driving import OBJECTIVES, SPACE, make_context
 
 ACCURACY, MACS = OBJECTIVES[:2]
 LIMITED = (replace(ACCURACY, limit=0.5), replace(MACS, limit=100.0))
@@ -51,8 +50,8 @@ def test_p_is_zero_beyond_a_limit_and_shared_at_it() -> None:
     assert cheap.p == 1.0
 
 
-def test_nsga2_prefers_candidates_inside_and_then_those_nearest_to_it(kit: Any) -> None:
-    algorithm = Nsga2(kit.context(population=4, objectives=LIMITED))
+def test_nsga2_prefers_candidates_inside_and_then_those_nearest_to_it() -> None:
+    algorithm = Nsga2(make_context(population=4, objectives=LIMITED))
     rows = [(-0.9, 150.0), (-0.9, 110.0), (-0.4, 1.0), (-0.6, 90.0), (-0.7, 95.0)]
     algorithm.tell([result(i, *row) for i, row in enumerate(rows)])
     assert {member.number for member in algorithm.members} == {1, 2, 3, 4}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from nas.common.errors import SpaceError
@@ -14,6 +12,7 @@ from nas.searching.setup import make_objectives, relative_limits
 from nas.space import SearchSpace, load_space
 from nas.space.rules import Policy, load_policy
 from nas.store.frozen import from_text, frozen_space
+from tests.searching.driving import SPACE
 
 
 @pytest.mark.parametrize("name", ["attention_v2", "attention_causal"])
@@ -31,13 +30,13 @@ METRICS = (
 )
 
 
-def named(kit: Any, *names: str) -> tuple[str, ...]:
-    data = kit.space.model_dump() | {"objectives": names}
+def named(*names: str) -> tuple[str, ...]:
+    data = SPACE.model_dump() | {"objectives": names}
     return tuple(relative_limits(SearchSpace.model_validate(data), METRICS))
 
 
-def test_objectives_quality_is_the_tasks_first_metric(kit: Any) -> None:
-    assert named(kit, "quality", "accuracy", "macs") == ("perplexity", "accuracy", "macs")
+def test_objectives_quality_is_the_tasks_first_metric() -> None:
+    assert named("quality", "accuracy", "macs") == ("perplexity", "accuracy", "macs")
 
 
 @pytest.mark.parametrize(
@@ -48,9 +47,9 @@ def test_objectives_quality_is_the_tasks_first_metric(kit: Any) -> None:
         (["quality", "perplexity"], "'perplexity' stands twice"),
     ],
 )
-def test_objectives_exist_and_stand_once(kit: Any, names: list[str], message: str) -> None:
+def test_objectives_exist_and_stand_once(names: list[str], message: str) -> None:
     with pytest.raises(SpaceError, match=message):
-        named(kit, *names)
+        named(*names)
 
 
 def test_objectives_ends_are_chance_and_twice_standard_attention() -> None:

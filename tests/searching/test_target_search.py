@@ -16,6 +16,9 @@ from nas.space import load_space
 from nas.store import open_run
 from nas.tasks import load_task, parse_task
 
+from .conftest import Table
+from .driving import SPACE
+
 SETTINGS = SearchConfig("nsga2", population=8, generations=9, seed=4)
 
 
@@ -26,14 +29,14 @@ def target(task: Any) -> Any:
 
 
 @pytest.fixture
-def begin(kit: Any, task: Any, target: Any, make_table: Any) -> Any:
+def begin(kit: Any, task: Any, target: Any) -> Any:
     def run(settings: SearchConfig = SETTINGS, name: str = "run", **table: Any) -> Any:
         return run_search(
-            kit.space,
+            SPACE,
             task,
             settings,
             target=target,
-            make_evaluator=lambda task, data, target: make_table(**table),
+            make_evaluator=lambda task, data, target: Table(**table),
             root=kit.root,
             name=name,
         )
@@ -64,13 +67,13 @@ def test_search_trains_known_mechanisms_under_the_target_task(begin: Any, kit: A
 @pytest.mark.slow
 @pytest.mark.parametrize(("stop_after", "lag"), [(45, None), (30, 6)])
 def test_interrupted_search_has_the_same_record(
-    begin: Any, kit: Any, make_table: Any, stop_after: int, lag: int | None
+    begin: Any, kit: Any, stop_after: int, lag: int | None
 ) -> None:
     settings = SearchConfig(population=8, generations=7, seed=4, lag=lag)
     begin(settings, "whole", workers=4)
     assert begin(settings, "cut", stop_after=stop_after).status == "interrupted"
     resumed = resume_search(
-        kit.root / "cut", make_evaluator=lambda task, data, target: make_table(workers=3, order=1)
+        kit.root / "cut", make_evaluator=lambda task, data, target: Table(workers=3, order=1)
     )
     assert resumed.status == "finished"
     assert kit.recorded("whole") == kit.recorded("cut")
