@@ -1,36 +1,34 @@
-"""A search whose disk fills, or whose database another process locks, loses and changes nothing."""
+"""On a full disk a search loses and changes nothing; on a read-only one runs can be read."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import chdir, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.chaos import num_done, outcome, run_undisturbed, search, start_command
 
 GENERATIONS = 2
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict:
-    return run_undisturbed(tmp_path_factory.mktemp("calm"), GENERATIONS)
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A folder on a file system of 8 MB."""
-    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(tmp_path)]
+    root = tmp_path / "mounted"
+    root.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(root)]
     if subprocess.run(command, capture_output=True).returncode:
         pytest.skip("this user may not mount")
     try:
-        yield tmp_path
+        yield root
     finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
+        subprocess.run(["umount", str(root)], check=True)
 
 
 def started(folder: Path) -> subprocess.Popen[str]:
@@ -48,19 +46,34 @@ def fill(path: Path) -> None:
             pass
 
 
-def test_search_on_a_full_disk_ends_and_is_resumed(expected: dict, small_disk: Path) -> None:
-    process = started(small_disk)
-    fill(small_disk / "filled")
+@pytest.mark.slow
+def test_search_on_a_full_disk_ends_and_is_resumed(tmp_path: Path, disk: Path) -> None:
+    expected = run_undisturbed(tmp_path, GENERATIONS)
+    process = started(disk)
+    fill(disk / "filled")
     _, err = process.communicate(timeout=120)
     assert process.returncode == 2
     assert [line for line in err.splitlines() if line.startswith("nas: ")] == [err.splitlines()[-1]]
     assert "Traceback" not in err
-    run = small_disk / "runs" / "a"
+    run = disk / "runs" / "a"
     recorded = outcome(run)["trainings"]
     assert 2 <= len(recorded) < len(expected["trainings"])
     assert recorded.items() <= expected["trainings"].items()
-    (small_disk / "filled").unlink()
-    resumed = start_command(small_disk, "resume a --backend local")
+    (disk / "filled").unlink()
+    resumed = start_command(disk, "resume a --backend local")
     _, err = resumed.communicate(timeout=300)
     assert resumed.returncode == 0, err
     assert outcome(run) == expected
+
+
+def test_a_read_only_folder_is_read_and_not_written_to(
+    nas: Any, recorded_run: Path, disk: Path
+) -> None:
+    shutil.copytree(recorded_run, disk / "runs" / "example")
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    with chdir(disk):
+        assert nas("front", "example").status == 0
+        result = nas("export", "example/best", "-o", "best.py")
+    assert result.status == 2
+    (message,) = (line for line in result.err.splitlines() if line.startswith("nas: "))
+    assert "Read-only file system" in message or "folder that can be written to" in message
