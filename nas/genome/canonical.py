@@ -56,7 +56,7 @@ def canonicalise(
     genome = check_vocabulary(genome)
     visibility = plain_visibility(genome.visibility, sizes and sizes.tokens, is_causal)
     graph = _simplified(Genome(genome.nodes, genome.projections))
-    form = replace(_normal(graph, sizes)[0], visibility=visibility)
+    form = replace(_normal(graph, sizes), visibility=visibility)
     placement = plain_placement(genome.placement, sizes, is_causal)
     hybrid = replace(form, placement=placement)
     if placement == ALL or canonicalise(hybrid.rest(), sizes, is_causal=is_causal) == form:
@@ -64,24 +64,16 @@ def canonicalise(
     return hybrid
 
 
-def old_names(genome: Genome) -> dict[str, str]:
-    """Return the old names of the streams that the normal form renames, by their new names.
-
-    Streams without projection that become one tensor are left out.
-    """
-    return _normal(_simplified(Genome(genome.nodes, genome.projections)), None)[1]
-
-
 @lru_cache(maxsize=1024)
-def _normal(genome: Genome, sizes: ModelSizes | None) -> tuple[Genome, dict[str, str]]:
+def _normal(genome: Genome, sizes: ModelSizes | None) -> Genome:
     while (new := _with_cut_heads(rewrite(genome, sizes), sizes)) != genome:
         genome = _simplified(new)
     forms = []
-    for form, names in _namings(genome, sizes):
-        nodes = _ordered(form.nodes) if names else form.nodes
+    for form in _namings(genome, sizes):
+        nodes = form.nodes if form is genome else _ordered(form.nodes)
         projections = _effective(form.projections, nodes)
-        forms.append((replace(form, nodes=nodes, projections=projections), names))
-    return min(forms, key=lambda pair: _naming_key(pair[0])) if len(forms) > 1 else forms[0]
+        forms.append(replace(form, nodes=nodes, projections=projections))
+    return min(forms, key=_naming_key)
 
 
 def digest(genome: Genome) -> str:
@@ -174,8 +166,8 @@ def _simplified(genome: Genome) -> Genome:
     return replace(genome, nodes=_ordered(nodes), projections=projections)
 
 
-def _namings(genome: Genome, sizes: ModelSizes | None) -> list[tuple[Genome, dict[str, str]]]:
-    """Return equal genomes with other names of ``q`` and ``k``, and the old names by new names.
+def _namings(genome: Genome, sizes: ModelSizes | None) -> list[Genome]:
+    """Return equal genomes with other names of ``q`` and ``k``.
 
     The two streams may exchange their names and projections if they have the same head label. If
     the nodes read a projected ``k`` but no ``q``, the stream ``k`` is renamed to ``q``.
@@ -183,17 +175,16 @@ def _namings(genome: Genome, sizes: ModelSizes | None) -> list[tuple[Genome, dic
     projections, used = genome.projections, _used(genome.nodes)
     if "k" in used and "q" not in used and projections.has_wk:
         flags = replace(projections, has_wq=True, has_wk=False, q_heads=projections.kv_heads)
-        return [(_with_names(genome, {"k": "q"}, flags), {"q": "k"})]
+        return [_with_names(genome, {"k": "q"}, flags)]
     heads = _effective(projections, genome.nodes)
     has_both = projections.has_wq and projections.has_wk
     # A head label may move only if both streams are projected, or if it is the default "all".
     may_exchange = heads.q_heads == heads.kv_heads and (has_both or heads.q_heads == "all")
     if not {"q", "k"} <= used or not may_exchange:
-        return [(genome, {})]
+        return [genome]
     flags = replace(heads, has_wq=projections.has_wk, has_wk=projections.has_wq)
     # A mean reads a stream that is chosen by name, so the rules are applied again.
-    exchange = {"q": "k", "k": "q"}
-    return [(genome, {}), (rewrite(_with_names(genome, exchange, flags), sizes), exchange)]
+    return [genome, rewrite(_with_names(genome, {"q": "k", "k": "q"}, flags), sizes)]
 
 
 def _with_names(genome: Genome, names: dict[str, str], projections: Projections) -> Genome:

@@ -16,11 +16,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.common.errors import GenomeError
-from nas.compiler import Plan, build_attention, make_plan
+from nas.compiler import Plan, build_attention
 from nas.compiler.interpreter import ReferenceAttention
-from nas.compiler.plan import Step
-from nas.genome import STREAMS, Genome, Ref
-from nas.genome.canonical import old_names
+from nas.compiler.plan import Step, plan_as_written
+from nas.genome import Genome, Ref
 from nas.genome.primitives import Role
 
 Affine = Float[Tensor, "h w d+1"]
@@ -54,7 +53,7 @@ class MatrixBlock(ReferenceAttention):
     @classmethod
     def of(cls, block: Any) -> MatrixBlock:
         """Return a copy of a block that nas.build_attention made."""
-        state, plan = block.state_dict(), make_plan(block.genome)
+        state, plan = block.state_dict(), plan_as_written(block.genome)
         matrices = cls(plan, block.dim, block.heads, False)
         if matrices.state_dict().keys() != state.keys():
             matrices = cls(plan, block.dim, block.heads, True)
@@ -117,51 +116,28 @@ class MatrixBlock(ReferenceAttention):
         If a projection gets more heads, its heads are repeated. A new bias is zero.
 
         Args:
+            genome: a genome with the nodes of this block, of which operands may change.
             maps: the new maps of the projections that change; the keys are ``q``, ``k`` and ``v``.
 
         Raises:
-            GenomeError: the weights of an operation do not fit the new heads, or two operations of
-                one primitive have weights.
+            GenomeError: the weights of an operation do not fit the new heads.
         """
-        plan = make_plan(genome)
-        names = {name: name for name in STREAMS} | old_names(genome)
-        linears = {}
+        plan, state, has_bias = plan_as_written(genome), self.state_dict(), self.has_bias
         for stream in (s for s in plan.streams if s.is_projected):
-            name = names[stream.name]
-            heads = maps[name] if name in maps else self.stream(name)
-            # The normal form divides a single head of model width into all heads.
-            heads = heads.reshape(-1, stream.type.channels(self.dim, self.heads), self.dim + 1)
-            count = stream.type.head_count(self.heads)
-            linears[f"w{stream.name}"] = repeated(heads, count).flatten(0, 1)
-        has_bias = self.has_bias or any(bool(weight[:, -1].any()) for weight in linears.values())
-        if plan.genome.projections.has_wo:
-            linears["wo"] = self.linear("wo")
+            heads = maps[stream.name] if stream.name in maps else self.stream(stream.name)
+            weight = repeated(heads, stream.type.head_count(self.heads)).flatten(0, 1)
+            has_bias |= bool(weight[:, -1].any())
+            state |= {
+                f"w{stream.name}.weight": weight[:, :-1],
+                f"w{stream.name}.bias": weight[:, -1],
+            }
         block = MatrixBlock(plan, self.dim, self.heads, has_bias)
-        with torch.no_grad():
-            for name, weight in linears.items():
-                module: Any = block.get_submodule(name)
-                module.weight.copy_(weight[:, :-1])
-                if module.bias is not None:
-                    module.bias.copy_(weight[:, -1])
-        old = self._weighted()
-        for name, module in block._weighted().items():
-            zeros = {key: torch.zeros_like(t) for key, t in module.state_dict().items()}
-            try:
-                module.load_state_dict(zeros | old[name].state_dict())  # a new bias is zero
-            except RuntimeError as error:
-                raise refusal(f"the weights of {name} do not fit the new heads") from error
+        zeros = {name: torch.zeros_like(weight) for name, weight in block.state_dict().items()}
+        try:
+            block.load_state_dict({name: state.get(name, zeros[name]) for name in zeros})
+        except RuntimeError as error:
+            raise refusal("the weights of an operation do not fit the new heads") from error
         return block
-
-    def _weighted(self) -> dict[str, nn.Module]:
-        """Return the operations that have weights, by the name of their primitive."""
-        modules: dict[str, nn.Module] = {}
-        for step in self.plan.steps:
-            module, name = self.get_submodule(step.module), step.primitive.name
-            if module.state_dict():
-                if name in modules:  # the normal form may change their order
-                    raise refusal(f"two operations {name} have weights; expected one")
-                modules[name] = module
-        return modules
 
     def check_readers(self, index: int, *streams: str) -> None:
         """Raise GenomeError if a step other than number ``index`` reads one of these streams."""
