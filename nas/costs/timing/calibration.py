@@ -204,59 +204,34 @@ def _around(
     primitive: Primitive, signature: Signature, params: Params, *, is_first: bool
 ) -> Iterator[Genome]:
     """Yield mechanisms that contain a call of a primitive, more of them if ``is_first``."""
-    kinds, name = [port.kind for port in signature.inputs], primitive.name
-    if any(kind.is_gates for kind in (*kinds, signature.output.kind)):
-        yield from _around_any(kinds, name, params, signature.output.kind)
-    elif signature.output.kind is Kind.SCORES:
-        below = _SCORES[: kinds.count(Kind.SCORES)]
-        scores, streams = iter(range(len(below))), cycle("k" if below else "qkv")
-        inputs = [next(streams if kind is Kind.TOKENS else scores) for kind in kinds]
-        nodes = [*below, (name, inputs, params)]
-        more = ("relu_squared", "softmax_free") if is_first else ()
-        for normaliser in ("softmax", *more):
-            yield _attention([*nodes, (normaliser, [len(below)], {})])
-        if is_first and not below:
-            yield _attention([*nodes, ("softmax", [0], {})], _WIDE)
-            # Few features, so that the linear kernel does not compute all pairs.
-            yield _attention([*nodes, ("softmax_free", [0], {})], {"qk_dim": "1/4"})
-    elif kinds == [Kind.SCORES]:
-        weights: list[Call] = [_SCORES[0], (name, [0], params)]
-        yield _attention(weights)
-        if is_first:  # weights with a reader that needs them explicitly
-            yield _attention([*weights, ("relu_squared", [0], {}), ("multiply", [1, 2], {})])
-    elif set(kinds) == {Kind.WEIGHTS}:
-        both: list[Call] = [(op, [0], {}) for op in ("softmax", "relu_squared")]
-        yield _attention([_SCORES[0], *both, (name, [1, 2][: len(kinds)], params)])
-    elif set(kinds) == {Kind.TOKENS}:
-        call = (name, ["v"] * len(kinds), params)
-        for around in (_NONE, _WIDE) if is_first else (_NONE,):
-            yield _attention([call, ("uniform", ["v"], {})], around, values=0)
-    else:
-        yield from _around_any(kinds, name, params, signature.output.kind)
-
-
-def _around_any(kinds: list[Kind], name: str, params: Params, result: Kind) -> Iterator[Genome]:
-    """Yield mechanisms that contain a call of a primitive with operands of any kinds."""
-    nodes: list[Call] = []
+    kinds, result = [port.kind for port in signature.inputs], signature.output.kind
     streams, made = cycle("v" if result is Kind.TOKENS else "qkv"), dict[Kind, int]()
+    nodes: list[Call] = []
     inputs: list[Any] = []
     for kind in kinds:
         if kind is not Kind.TOKENS and kind not in made:
             nodes += _OPERANDS[kind](len(nodes))
             made[kind] = len(nodes) - 1
         inputs.append(next(streams) if kind is Kind.TOKENS else made[kind])
-    nodes.append((name, inputs, params))
-    last = len(nodes) - 1
+    nodes.append((primitive.name, inputs, params))
+    last, is_of_tokens = len(nodes) - 1, set(kinds) == {Kind.TOKENS}
     if result.is_gates:
         nodes.append(("scan", ["v", last], {}))
         yield _attention([*nodes, ("uniform", ["v"], {})], values=last + 1)
     elif result is Kind.SCORES:
         for normaliser in ("softmax", "softmax_free"):
             yield _attention([*nodes, (normaliser, [last], {})])
+        if is_first and is_of_tokens:
+            yield _attention([*nodes, ("softmax", [0], {})], _WIDE)
+            # Few features, so that the linear kernel does not compute all pairs.
+            yield _attention([*nodes, ("softmax_free", [0], {})], {"qk_dim": "1/4"})
     elif result is Kind.WEIGHTS:
         yield _attention(nodes)
     else:
-        yield _attention([*nodes, ("uniform", ["v"], {})], values=last)
+        mean: Call = ("uniform", ["v"], {})
+        yield _attention([*nodes, mean], _NONE if is_of_tokens else _FEW, values=last)
+        if is_first and is_of_tokens:
+            yield _attention([*nodes, mean], _WIDE, values=last)
 
 
 # Nodes that compute an operand of a kind, given the number of nodes before them.
