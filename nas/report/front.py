@@ -94,7 +94,6 @@ class Front(Result):
             "standard_errors": {n: member.errors.get(n, 0.0) for n in names if member.errors},
             "scores": {n: member.scores[n] for n in names if n in member.scores},
             "repeats": len(member.scored),
-            "p_dominates": self.view.dominated_by(member),
             "confirmed": {
                 part: cells[member.key].to_dict()
                 for part, cells in self.view.fresh.items()

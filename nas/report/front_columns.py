@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from nas.common.differences import LEVEL
 from nas.common.objectives import Objective
 from nas.costs import default_costs
-from nas.report.run_view import UNIFORM
 from nas.report.table import Column
 from nas.report.units import header, multiple, quantity
 
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     from nas.store.records import Candidate, RunSummary
 
 T = TypeVar("T")
-MAX_NAMES: Final = 2
-SURE: Final = 1 - LEVEL  # least probability at which a published mechanism counts as dominated
 MIN_FORMULA: Final = 14
 MIN_NAME: Final = 12
 
@@ -66,16 +62,7 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
             about=f"p(front): {_p_front(setup.objectives)}.",
             rank=4,
         ),
-        _text(
-            "name",
-            "named",
-            view.name_of,
-            text=partial(mark, view),
-            about=f"> name: dominates that mechanism with p of at least {SURE} by values and "
-            "errors.",
-            rank=2,
-            least=MIN_NAME,
-        ),
+        _text("name", "named", view.name_of, rank=2, least=MIN_NAME),
         _text("formula", "formula", lambda c: c.proposal.formula, rank=1, least=MIN_FORMULA),
         Column("proposed", None, lambda c: c.proposal.number),
         _text("operator", None, lambda c: c.proposal.operator),
@@ -95,21 +82,6 @@ def _p_front(objectives: Sequence[Objective]) -> str:
 def is_estimated(view: RunView) -> bool:
     """Return whether the search's model has estimated metrics of mechanisms of the front."""
     return any(member.is_estimated for member in view.members)
-
-
-def mark(view: RunView, candidate: Candidate) -> str:
-    """Return the text of a mechanism in the column "named" of the table of a front.
-
-    For a published mechanism the text is its names. For any other mechanism the text is "> " and
-    the names of the published mechanisms that it dominates with probability ``SURE`` or more;
-    without such a mechanism the text is empty. The control ``uniform`` is not named.
-    """
-    if name := view.name_of(candidate):
-        return name
-    dominated = view.dominated_by(candidate).items()
-    beaten = [name for name, p in dominated if p >= SURE and name != UNIFORM]
-    more = f" +{len(beaten) - MAX_NAMES}" if len(beaten) > MAX_NAMES else ""
-    return f"> {', '.join(beaten[:MAX_NAMES])}{more}" if beaten else ""
 
 
 def _metric(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:

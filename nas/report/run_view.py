@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from nas.common.config import parse_yaml
-from nas.common.objectives import COST_REFERENCE, Metric, Objective, as_costs, beyond_limits
-from nas.common.pareto import dominates, scaled_hypervolume
+from nas.common.objectives import COST_REFERENCE, Metric, Objective, beyond_limits
+from nas.common.pareto import scaled_hypervolume
 from nas.evaluation.trial import Incident, Training
 from nas.genome import STANDARD
 from nas.genome.naming import digits_needed, find_name
@@ -299,30 +298,6 @@ class RunView:
         base = {cost.name: cost.reference / COST_REFERENCE for cost in costs}
         base |= self.reference_candidate.costs if self.reference_candidate else {}
         return {name: cost / base[name] for name, cost in candidate.costs.items() if base.get(name)}
-
-    def dominated_by(self, candidate: Candidate) -> dict[str, float]:
-        """Return the published mechanisms that a mechanism dominates according to the estimates.
-
-        Their names are mapped to the probability that the mechanism is better in all metrics that
-        are objectives. The errors of estimates are assumed to be independent and normal; a missing
-        error counts as infinite.
-        """
-        costs = as_costs(self.setup.objectives, candidate.objectives)
-        return {
-            name: self._p_better(candidate, other)
-            for _, other in self.named
-            if dominates(costs, as_costs(self.setup.objectives, other.objectives))
-            for name in self.names[other.key]
-        }
-
-    def _p_better(self, candidate: Candidate, other: Candidate) -> float:
-        p = 1.0
-        for objective in (o for o in self.setup.objectives if o.is_metric):
-            name = objective.name
-            lead = objective.as_cost(other.objectives[name] - candidate.objectives[name])
-            error = math.hypot(*(m.errors.get(name, math.inf) for m in (candidate, other)))
-            p *= NormalDist().cdf(lead / error) if error else 1.0
-        return p
 
 
 def found_in_search(

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.report.front_columns import mark
 from nas.report.page.rendering import address, render
 from nas.report.page.sections import confirmations
 from nas.report.run_view import RunView
@@ -46,12 +45,3 @@ def test_page_colours_a_difference_by_its_side(example: RunView, seed: int) -> N
     html = render("holds.html", confirmed=[table], explanations=[], views=[view])
     for side in ("better", "worse", "undecided"):
         assert html.count(f'class="interval {side}"') == [*shown.values()].count(side)
-
-
-def test_column_named_does_not_name_the_control_as_dominated(example: RunView) -> None:
-    """All members that dominate ``uniform``; some dominate nothing else."""
-    beating = [m for m in example.members if "uniform" in example.dominated_by(m)]
-    texts = [mark(example, member) for member in beating]
-    assert beating
-    assert not [text for text in texts if "uniform" in text]
-    assert "" in texts

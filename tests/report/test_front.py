@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import nas
 from nas.genome import Genome
 from nas.report.front import Front
-from nas.report.front_columns import front_columns
 from nas.report.run_view import RunView
-from nas.report.table import Table
-from nas.store import Candidate
 from tests.recorded_run import CONFIRMED
 
 from .conftest import read
@@ -38,17 +33,6 @@ def example() -> RunView:
     return read(CONFIRMED)
 
 
-def cells(view: RunView) -> dict[str, list[str]]:
-    shown = Table(front_columns(view), view.members).shown
-    return {str(column.title): texts for column, texts in shown}
-
-
-def with_estimate(candidate: Candidate, **changes: Any) -> Candidate:
-    assert candidate.estimate is not None
-    estimate = dataclasses.replace(candidate.estimate, **changes)
-    return dataclasses.replace(candidate, estimate=estimate)
-
-
 def test_answer_has_the_stable_keys_state_times_and_names(
     recorded_run: Path, view: RunView
 ) -> None:
@@ -67,7 +51,6 @@ def test_answer_has_the_stable_keys_state_times_and_names(
     assert data["hardware"] == list(view.hardware)
     for entry, member in zip(data["members"], view.members, strict=True):
         assert entry["name"] == view.name_of(member)
-        assert entry["p_dominates"] == view.dominated_by(member)
 
 
 def test_answer_has_each_member_with_every_number_in_full(example: RunView) -> None:
@@ -107,20 +90,3 @@ def test_trainings_are_a_table_with_task_part_and_metrics(example: RunView) -> N
     best = example.members[0]
     own = found[(found.id == best.digest) & (found.part == "search")]
     assert own.accuracy.mean() == pytest.approx(best.scores["accuracy"])
-
-
-def test_a_mark_needs_a_lead_that_exceeds_the_errors(view: RunView) -> None:
-    member = next(m for m in view.members if view.dominated_by(m) and not view.name_of(m))
-    (name, p), *_ = view.dominated_by(member).items()
-    other = dict(view.named)[next(n for n, _ in view.named if name in n.split(" = "))]
-
-    def marks(error: float) -> tuple[float, str]:
-        found = [with_estimate(one, errors={"accuracy": error}) for one in (member, other)]
-        alone = dataclasses.replace(view, mechanisms=tuple(found), members=tuple(found[:1]))
-        return alone.dominated_by(found[0])[name], cells(alone).get("named", [""])[0]
-
-    lead = member.objectives["accuracy"] - other.objectives["accuracy"]
-    for errors, expected in ((1.0, 0.760), (0.5, 0.921), (0.4, 0.962)):
-        p, mark = marks(errors * lead)
-        assert p == pytest.approx(expected, abs=1e-3)
-        assert mark.startswith(f"> {name}") == (p >= 0.95)

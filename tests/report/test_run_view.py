@@ -11,27 +11,18 @@ from typing import Any
 import pytest
 
 from nas.api.doctor import check_run
-from nas.common.objectives import as_costs
-from nas.common.pareto import dominates
 from nas.report.run_view import RunView, session_seconds
 from nas.store import open_run
 from tests.recorded_run import record_run
 
 
-def test_published_mechanisms_and_what_dominates_them(view: RunView) -> None:
+def test_published_mechanisms_have_all_their_names(view: RunView) -> None:
     named = dict(view.named)
     # A mechanism that was trained again has its name once.
     assert {"mha", "ssqa", "uniform", "champion_2025"} <= named.keys()
     # At the task's sizes: a quarter of four heads is one head.
     assert "gqa = mqa" in named
     assert view.reference_candidate is named["mha"]
-    objectives = view.setup.objectives
-    for member in view.members:
-        beaten = view.dominated_by(member)
-        assert all(0.5 <= p <= 1 for p in beaten.values())
-        for name, other in view.named:
-            costs = [as_costs(objectives, one.objectives) for one in (member, other)]
-            assert all((part in beaten) == dominates(*costs) for part in name.split(" = "))
 
 
 def test_a_killed_session_ended_with_the_last_generation_before_the_next() -> None:
