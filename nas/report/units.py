@@ -53,10 +53,12 @@ def points(mean: float, error: float | None, unit: str) -> str:
     return shown if error is None else f"{shown} ± {scale * error:.{places}f}"
 
 
-def points_between(mean: float, low: float, high: float, unit: str) -> str:
-    """Return a difference with the bounds of its confidence interval, all with their signs."""
-    shown, *ends = (points(value, None, unit) for value in (mean, low, high))
-    return f"{shown} [{', '.join(ends)}]"
+def points_between(mean: float, low: float | None, high: float | None, unit: str) -> str:
+    """Return a difference with the bounds of its confidence interval, if both are known."""
+    shown = points(mean, None, unit)
+    if low is None or high is None:
+        return shown
+    return f"{shown} [{points(low, None, unit)}, {points(high, None, unit)}]"
 
 
 def limit_text(objective: Objective) -> str:

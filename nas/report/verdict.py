@@ -18,7 +18,7 @@ from nas.common.text import plural
 from nas.costs import cost_noun
 from nas.report.front import tally
 from nas.report.run_view import FRESH, RunView, outside_text
-from nas.report.units import FRACTION, multiple, points, quantity
+from nas.report.units import FRACTION, minus, multiple, points, points_between, quantity
 from nas.store import Candidate
 
 SEARCHED: Final = FRESH["search"]
@@ -106,11 +106,16 @@ def _confirmed(view: RunView, metric: Objective, finds: list[Candidate]) -> Verd
         first += f", {reference} {_value(base.mean or 0.0, base.error, unit)}"
     if outside := outside_text(objectives, best.objectives):
         first += f". It is not in the front ({outside})"
-    compared = [
-        f"{_where(view, metric, title)} the difference to {reference} is {_decided(lead, unit)} "
-        f"({plural(view.fresh[title][best.key].seeds, 'seed')})."
-        for title, lead in known.items()
+    leads = [
+        f"{title} {minus(points_between(each.mean, each.low, each.high, unit))}, {each.verdict}"
+        for title, each in known.items()
     ]
+    compared = []
+    if leads:
+        compared.append(
+            f"Mean differences to {reference}{', in points' * (unit == FRACTION)}, with their 95 % "
+            f"intervals: {'; '.join(leads)}. Undecided does not mean equal."
+        )
     if base is not None and SEARCHED not in known:
         compared.append("They are not compared, because a training of one of them failed.")
     is_better = [(title, lead.verdict) for title, lead in known.items()] == [(SEARCHED, "better")]
@@ -151,22 +156,6 @@ def _headline(
     return f"{name} {verb} {reference} by {size.lstrip('+')} ({interval})."
 
 
-def _where(view: RunView, metric: Objective, title: str) -> str:
-    if title == SEARCHED:
-        return "Between equal seeds"
-    if title.startswith("test"):
-        return "On the test set"
-    return f"Trained longer (task {view.confirmation(metric).tasks[title]})"
-
-
-def _decided(lead: Difference, unit: str) -> str:
-    shown = _points(lead.mean, None, unit)
-    if lead.low is not None and lead.high is not None and lead.p_holm is not None:
-        low, high = (points(end, None, unit).replace("-", "−") for end in (lead.low, lead.high))
-        shown += f", 95 % interval {low} to {high}, p = {lead.p_holm:.2g} after Holm's correction"
-    return f"{shown}: {lead.verdict}{', not equal' if lead.verdict == 'undecided' else ''}"
-
-
 def _counts(view: RunView, finds: list[Candidate]) -> str:
     """Return how many mechanisms are better, worse, undecided, or not compared."""
     sides: dict[str, list[Candidate]] = {side: [] for side in get_args(Side)}
@@ -199,9 +188,9 @@ def _words(objective: Objective) -> str:
 
 
 def _value(mean: float, error: float | None, unit: str) -> str:
-    return quantity(mean, unit, error).replace("-", "−")
+    return minus(quantity(mean, unit, error))
 
 
 def _points(mean: float, error: float | None, unit: str) -> str:
-    shown = points(mean, error, unit).replace("-", "−")
+    shown = minus(points(mean, error, unit))
     return f"{shown} points" if unit == FRACTION else shown

@@ -164,8 +164,8 @@ def test_example_has_the_numbers_of_readme(example: RunView) -> None:
         "No difference between layer_norm-rope-06ce3 and mha is established with 5 fresh seeds."
     )
     assert "39.2 ± 0.5 % over 5 fresh seeds, mha 36.2 ± 0.4 %" in said
-    assert "+3.0 points, 95 % interval +0.8 to +5.3, p = 0.06 after" in said
-    assert "Trained longer (task comparison) the difference to mha is −0.1" in said
+    assert "in points, with their 95 % intervals: fresh +3.0 [+0.8, +5.3], undecided" in said
+    assert "; long −0.1 [" in said
     assert ("39.2 ± 0.5 %", "accuracy, fresh seeds", "fresh") in found.figures
     assert ("0.79 ×", "MACs of mha", "cost") in found.figures
 
@@ -189,7 +189,8 @@ def test_each_part_is_decided_alone(
     assert headline in found.headline
     assert found.headline.endswith(", 3 seeds).")
     assert "--long" not in " ".join(found.sentences)
-    assert f"correction: {longer} (3 seeds)." in found.sentences[1].partition("Trained longer")[2]
+    assert found.sentences[1].partition("; long")[2].startswith((" −1.1 [", " +1.1 ["))
+    assert f"], {longer}. Undecided" in found.sentences[1]
 
 
 @pytest.mark.parametrize("which", ["best", "mha"])
