@@ -1,4 +1,4 @@
-"""Wheel and sdist: complete, valid, and usable in an empty folder without the checkout."""
+"""Wheel and sdist are complete and valid; nas runs from them, and without packages it can spare."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from pathlib import Path
 import pytest
 
 from nas.common import DISTRIBUTION
+from tests.cli.conftest import TINY
 
 ROOT = Path(__file__).resolve().parents[1]
+UNNEEDED = ("ray", "torchvision", "onnx", "transformers")  # to read runs and to train locally
 NAS = """
 import sys
+for name in {absent}:
+    sys.modules[name] = None  # an import fails, as if the package were not installed
 from nas.cli import main
 
 for line in sys.argv[1:]:
@@ -68,5 +72,18 @@ def test_wheel_searches_reports_and_exports_in_an_empty_folder(built: Path, tmp_
     where = run(sys.executable, "-c", "import nas; print(nas.__file__)", **options)
     assert Path(where.strip()).is_relative_to(installed)
     commands = (SEARCH, "report first -o run.html", "export first/best -o champion.py")
-    run(sys.executable, "-c", NAS, *commands, **options)
+    run(sys.executable, "-c", NAS.format(absent=()), *commands, **options)
     assert all((empty / name).stat().st_size for name in ("run.html", "champion.py"))
+
+
+def test_a_slim_installation_reads_runs_and_trains_locally(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    example = ROOT / "runs" / "example"
+    commands = (
+        f"front {example} --json",
+        f"show {example}/best --plot graph.svg",
+        f"report {example} -o run.html",
+        f"export {example}/best -o best.py",
+        "evaluate mha --tasks tiny.yaml --seeds 1 --backend local",
+    )
+    run(sys.executable, "-c", NAS.format(absent=UNNEEDED), *commands, cwd=tmp_path)

@@ -1,8 +1,10 @@
-"""Links in the documents lead somewhere, and shown commands print what is shown."""
+"""Links in the documents lead somewhere, shown commands print what is shown, notebooks run."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -106,3 +108,26 @@ def run_blocks(document: Path, place: Path, *, with_slow: bool) -> None:
     folder = Folder(place)
     for block in wanted:
         assert block.text == follow(block, folder), f"{document.name}, line {block.start + 1}"
+
+
+# Not in this process, in which nbclient would leave an event loop that disturbs playwright.
+NOTEBOOK = """
+import sys
+import nbformat
+from nbclient import NotebookClient
+
+notebook = nbformat.read(sys.argv[1], as_version=4)
+NotebookClient(notebook, timeout=600, resources={"metadata": {"path": sys.argv[2]}}).execute()
+print(sum(bool(cell.get("outputs")) for cell in notebook.cells))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem
+)
+def test_notebook_runs(path: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", NOTEBOOK, str(path), str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stdout) >= 3

@@ -181,8 +181,7 @@ def test_gpu_that_torch_cannot_use_is_a_device_error(cluster, task, data, trials
 SCRIPT = """
 import os, signal, sys, time
 from contextlib import closing
-from nas.evaluation.dispatch import WorkerLostError
-from nas.evaluation.ray_backend import ActorPool, RayEvaluator, _Process
+from nas.evaluation.ray_backend import RayEvaluator
 from nas.evaluation.execution import Execution
 from nas.evaluation.trial import Budget, Evaluation, Trial, run_trials
 from nas.common.errors import NasError

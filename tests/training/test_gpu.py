@@ -10,7 +10,6 @@ from torch import nn
 
 import nas
 from nas.api.doctor import examine
-from nas.common.captures import CudaGraphs
 from nas.compiler import build_attention
 from nas.costs.timing import calibrate, calibration
 from nas.evaluation.trainer import train_candidate, train_guarded, worker_name
@@ -19,7 +18,6 @@ from nas.genome import ModelSizes
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.surgery.preserving import difference
 from nas.tasks import load_task
-from nas.tasks.images.task import ImageTask
 from nas.training.user_module import UserModule
 
 pytestmark = pytest.mark.gpu
@@ -55,20 +53,6 @@ def test_a_users_module_trains_in_a_process_of_its_own(task: Any, tmp_path: Any)
     evaluation = train_guarded(train_candidate, trial, task, task.load(), "cuda", 300.0)
     assert (evaluation.is_ok, evaluation.execution) == (True, "cuda graph"), evaluation.error
     assert evaluation.worker != worker_name()
-
-
-class WaitingTask(ImageTask):
-    """A plug-in's task that reads a result in every step."""
-
-    def loss(self, model: nn.Module, batch: Any) -> Any:
-        total, count = super().loss(model, batch)
-        return total, int(count)
-
-
-def test_a_task_that_waits_trains_eagerly_and_leaves_no_broken_graph(task: Any) -> None:
-    execution = train("mha", WaitingTask(**dict(task))).execution
-    assert "called a synchronizing CUDA operation" in execution
-    assert not CudaGraphs.broken
 
 
 def test_the_precision_auto_is_bfloat16_from_a_width_of_256_on(task: Any) -> None:
