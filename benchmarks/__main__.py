@@ -38,6 +38,7 @@ BENCHMARKS: Final = {
     "beliefs": "bias and calibration of estimates and probabilities",
     "ranking": "agreement of short and long trainings, on a table",
     "judging": "simulated sessions of `nas judge`: false claims, and pairs until a claim",
+    "scaling": "simulated ladders: how often the intervals of speed-ups hold",
     "exports": "exports of random genomes in all formats",
     "chaos": "a search on a Ray cluster whose nodes are killed",
     "kills": "a run whose process is killed repeatedly",
@@ -90,7 +91,7 @@ def _options() -> argparse.Namespace:
     add("--published", type=Path, metavar="FOLDER", help="a copy of the published code")
     add("--record", type=Path, metavar="FILE", help="for peers, exports: finished work")
     add("--kills", type=int, default=10, help="for chaos (nodes) and kills (runs)")
-    add("--seed", type=int, default=0, help="for kills, judging and driver")
+    add("--seed", type=int, default=0, help="for kills, judging, scaling and driver")
     add("--genomes", type=int, default=1000, help="for exports: random genomes")
     add = parser.add_argument_group("tables of trainings").add_argument
     add("--table", default="attention-bench", help="a table, by name or path")

@@ -128,6 +128,11 @@ class Evaluation:
         )
 
     @property
+    def seconds(self) -> float:
+        """The processor time of a training on a processor, the elapsed time on a GPU."""
+        return self.wall_seconds if self.execution.startswith("cuda") else self.core_seconds
+
+    @property
     def is_ok(self) -> bool:
         """Whether the training was completed and missed no gate."""
         return self.status == "ok"

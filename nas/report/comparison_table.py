@@ -48,7 +48,7 @@ def comparison_columns(result: Comparison) -> Iterator[Column[Row]]:
         )
     for part, metric in result.metrics.items():
         title = header(metric.name, metric.unit) if is_alone else part
-        yield _column(part, title, partial(_mean, unit=metric.unit))
+        yield _column(part, title, partial(mean_text, unit=metric.unit))
         if any(cell.difference for (of, _), cell in result.cells.items() if of == part):
             over, lead = f"over {result.against}", partial(_lead, part)
             yield from difference_columns(over, over, lead, metric.unit, rank=1)
@@ -70,7 +70,8 @@ def _column(part: str, title: str, text: Callable[[Cell], str], rank: int = 0) -
     return Column(title, title, value, rank=rank)
 
 
-def _mean(cell: Cell, unit: str) -> str:
+def mean_text(cell: Cell, unit: str) -> str:
+    """Return the mean of a cell with its error and, in brackets, the number of seeds."""
     return "" if cell.mean is None else f"{amount(cell.mean, unit, cell.error)} ({cell.seeds})"
 
 
@@ -117,6 +118,11 @@ def comparison_table(console: Console, result: Comparison) -> None:
         say(console, f"{', '.join(dict.fromkeys(metrics))}{of_run}; {under}", "")
         say_table(console, Table([*comparison_columns(result)], result.rows))
         say(console, "", *comparison_legend(result))
+    say_failures(console, result)
+
+
+def say_failures(console: Console, result: Comparison) -> None:
+    """Print why trainings failed, and why mechanisms were not trained."""
     for row in result.rows:
         for part, cell in row.parts.items():
             for reason, count in cell.failed.items():

@@ -272,6 +272,10 @@ class ModelTask(Task):
             )
         return {r: self.model_copy(update={"learning_rate": r}) for r in self.learning_rates}
 
+    def longer(self, factor: float) -> ModelTask:
+        """Return the task with ``factor`` times as many training examples."""
+        return self.model_copy(update={"epochs": max(1, round(factor * self.epochs))})
+
     @property
     def main(self) -> ModelTask:
         return self

@@ -52,6 +52,10 @@ class BytesTask(SequenceTask):
     length: int = Field(default=64, ge=1, le=65_536)
     is_tied: bool = False
 
+    def longer(self, factor: float) -> BytesTask:
+        examples = max(self.batch_size, round(factor * self.train_examples))
+        return self.model_copy(update={"train_examples": examples})
+
     def num_classes(self, data: Data) -> int:
         return NUM_BYTES
 

@@ -1,0 +1,109 @@
+"""``nas.ladder``: compare mechanisms with a reference at several sizes of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Unpack
+
+from nas.api.comparing import train_under, untrainable
+from nas.api.execution import DEFAULT_POLICY, Executing, record_file, resolve_legal, task_for
+from nas.common.arguments import public
+from nas.common.errors import ConfigError
+from nas.common.objectives import MAX_SEED, check_count
+from nas.common.scaling import LEAST_SIZES
+from nas.evaluation.execution import Execution
+from nas.evaluation.study import cost_context, costs_under, resolve_under
+from nas.evaluation.trainer import budget_of
+from nas.evaluation.trial import task_fingerprint
+from nas.genome import Genome
+from nas.report.comparison import TrainingRow, compare
+from nas.report.ladder import Ladder, make_ladder
+from nas.store import RUNS
+from nas.store.writer import RunRecord
+from nas.tasks import Data, ModelTask
+from nas.tasks.sizes import linear_macs, resized
+from nas.training.user_module import Mechanism
+
+SIZES: Final = (0.04, 0.2, 1.0, 5.0)
+DEFAULT_TASK: Final = "text"
+STEP_FLOPS: Final = 6  # of a training step, for each multiply-add of the forward pass
+
+
+@public
+def ladder(
+    sources: str | Path | Genome | Sequence[str | Path | Genome],
+    *,
+    against: str | Path | Genome | None = None,
+    task: str | None = None,
+    sizes: Sequence[float] = SIZES,
+    data: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    seeds: int = 3,
+    seed: int = 0,
+    rates: bool | None = None,
+    policy: str = DEFAULT_POLICY,
+    record: str | Path | None = None,
+    runs: str | Path = RUNS,
+    on_training: Callable[[TrainingRow, int, int], None] | None = None,
+    **execution: Unpack[Executing],
+) -> Ladder:
+    """Train mechanisms and a reference at several sizes, and estimate effective speed-ups.
+
+    The effective speed-up of a mechanism is how many times its training time the reference would
+    need for the same loss (``nas.common.scaling``). The same call continues an interrupted ladder:
+    without a record, a file in the folder ``ladders`` of ``runs`` stores the trainings.
+
+    Examples:
+        >>> result = nas.ladder("uniform", task="tiny.yaml", seeds=2, backend="local")
+        >>> len(result.rungs)
+        8
+
+    Args:
+        task: by default that of the run of the first source that names one, or text.
+        sizes: compute of each size over that of the task, three or more in ascending order. Weights
+            and examples grow with its square root (``nas.tasks.sizes``).
+        Others: see ``nas.api.execution``.
+
+    Raises:
+        ConfigError: a mechanism cannot be trained at any size, or the reference not at all sizes.
+    """
+    check_count("seeds", seeds, 2)
+    check_count("seed", seed, 0, MAX_SEED)
+    if len(sizes) < LEAST_SIZES or [*sizes] != sorted({*sizes}) or sizes[0] <= 0:
+        raise ConfigError(
+            f"sizes: found {[*sizes]}; expected {LEAST_SIZES} or more positive numbers, ascending."
+        )
+    options = Execution(**execution)
+    given = [sources] if isinstance(sources, str | Path | Genome) else [*sources]
+    check_count("number of sources", len(given))
+    compared = resolve_legal(given, policy, runs)
+    base = task_for(compared, task, data, overrides, default=DEFAULT_TASK)
+    reference, *_ = resolve_legal([base.reference if against is None else against], policy, runs)
+    named = {source.text: source.mechanism for source in (reference, *compared)}
+    examples = base.load()
+    tasks = {each.name: each for each in (resized(base, size) for size in sizes)}
+    if len(tasks) < len(sizes):
+        raise ConfigError(f"sizes: some of {[*sizes]} give the same model; expected wider steps.")
+    absent = untrainable(named, tasks, options.time_limit)
+    if reason := next(iter(absent.get(reference.text, {}).values()), None):
+        raise ConfigError(reason)
+    flops = {name: _flops(reference.mechanism, each, examples) for name, each in tasks.items()}
+    keys = [resolve_under(base, mechanism).key for mechanism in named.values()]
+    file = record or record_file(Path(runs) / "ladders", keys, task_fingerprint(base, examples))
+    with RunRecord([source.run for source in compared if source.run], file) as recorded:
+        trained = train_under(
+            named, tasks, dict.fromkeys(tasks, examples), absent, recorded, seeds, seed,
+            is_tuned=rates, options=options, on_training=on_training,
+        )  # fmt: skip
+    comparison = compare(
+        trained, {name: name for name in tasks}, reference.text, seeds, absent=absent
+    )
+    return make_ladder(comparison, flops)
+
+
+def _flops(reference: Mechanism, task: ModelTask, data: Data) -> float:
+    """Return the floating-point operations of a training of the reference."""
+    macs = costs_under(resolve_under(task, reference), cost_context(task), ["macs"])["macs"]
+    budget = budget_of(task, data)
+    return STEP_FLOPS * (macs + linear_macs(task, data)) * budget.epochs * budget.examples

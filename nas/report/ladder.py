@@ -1,0 +1,229 @@
+"""Mechanisms at several sizes of a task: the result of ``nas.ladder``, and its table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from nas.common.objectives import of_metric
+from nas.common.scaling import LEAST_SIZES, Estimate, Law, Scaling, SizeScores
+from nas.report.comparison import Cell, Comparison
+from nas.report.comparison_table import (
+    comparison_legend,
+    difference_columns,
+    mean_text,
+    say_failures,
+)
+from nas.report.result import Result
+from nas.report.table import Column, Table, say, say_table
+from nas.report.units import digits, header, human, multiple
+
+if TYPE_CHECKING:
+    import pandas
+    from rich.console import Console
+
+    from nas.evaluation.trial import Evaluation
+
+FACTOR: Final = 16.0  # of the projection: its compute over that of the largest size
+
+
+@dataclass(frozen=True)
+class Rung(Result):
+    """One mechanism at one size.
+
+    Attributes:
+        size: width and depth of the model, as "WIDTHxDEPTH".
+        flops: floating-point operations of a training of the reference.
+        cell: the metric, and the difference to the reference.
+        time: duration of a training, relative to the reference's.
+        speedup: the effective speed-up. Both are None for the reference, and if fewer than three
+            sizes have two pairs of successful trainings.
+    """
+
+    size: str
+    flops: float
+    mechanism: str
+    cell: Cell
+    time: float | None = None
+    speedup: Estimate | None = None
+
+
+@dataclass(frozen=True)
+class Climb(Result):
+    """What a mechanism's results at all sizes show, see ``nas.common.scaling``.
+
+    Attributes:
+        law: law of the reference's loss of its FLOPs; the loss is the metric, negated if more of it
+            is better.
+        is_law_doubtful: whether a test rejects that the reference follows the law.
+        change: factor by which ten times the compute changes the effective speed-up.
+        projection: effective speed-up at ``FACTOR`` times the largest compute, if it is a power of
+            compute.
+    """
+
+    law: Law
+    is_law_doubtful: bool
+    change: Estimate
+    projection: Estimate
+
+
+@dataclass(frozen=True)
+class Ladder(Result):
+    """Mechanisms compared with a reference at several sizes of a task.
+
+    Attributes:
+        comparison: the trainings; its parts are the sizes.
+        rungs: each mechanism at each size, in ascending order of size.
+        climbs: what the results at all sizes show, by mechanism.
+    """
+
+    comparison: Comparison
+    rungs: tuple[Rung, ...]
+    climbs: Mapping[str, Climb]
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether at least one training succeeded."""
+        return self.comparison.is_ok
+
+    @cached_property
+    def table(self) -> pandas.DataFrame:
+        """One row for each rung, as a DataFrame."""
+        return Table([*ladder_columns(self)], self.rungs).frame()
+
+
+def make_ladder(comparison: Comparison, flops: Mapping[str, float]) -> Ladder:
+    """Return the ladder of a comparison by size; ``flops`` are those of the reference's training.
+
+    Sizes have the order of ``flops``, which is ascending.
+    """
+    climbs, found = dict[str, Climb](), dict[tuple[str, str], tuple[float, Estimate]]()
+    objective = of_metric(next(iter(comparison.metrics.values())))
+    for mechanism in (row.mechanism for row in comparison.rows):
+        scores = {
+            size: size_scores
+            for size, compute in flops.items()
+            if (size_scores := _scores(comparison, size, mechanism, compute)) is not None
+        }
+        if mechanism == comparison.against or len(scores) < LEAST_SIZES:
+            continue
+        scaling = Scaling([*scores.values()], objective.as_cost(objective.ideal))
+        climbs[mechanism] = Climb(scaling.law, scaling.is_law_doubtful, *scaling.trend(FACTOR))
+        for size, time, speedup in zip(scores, scaling.times, scaling.speedups(), strict=True):
+            found[size, mechanism] = time, speedup
+    rungs = (
+        Rung(size, flops[size], name, comparison.cells[size, name], *found.get((size, name), ()))
+        for size in flops
+        for name in (row.mechanism for row in comparison.rows)
+        if (size, name) in comparison.cells
+    )
+    return Ladder(comparison, tuple(rungs), climbs)
+
+
+def _scores(comparison: Comparison, size: str, mechanism: str, flops: float) -> SizeScores | None:
+    """Return the scores of the pairs at a size; None without two pairs."""
+    base, own = (_reported(comparison, size, name) for name in (comparison.against, mechanism))
+    pairs = [(base[place], own[place]) for place in base.keys() & own.keys()]
+    if len(pairs) < 2:
+        return None
+    objective = of_metric(comparison.metrics[size])
+    losses = [[objective.as_cost(e.metrics[objective.name]) for e in pair] for pair in pairs]
+    times = [other.seconds / first.seconds for first, other in pairs]
+    return SizeScores(flops, losses, times)
+
+
+def _reported(
+    comparison: Comparison, size: str, mechanism: str | None
+) -> dict[tuple[int, str], Evaluation]:
+    """Return the trainings whose mean is reported, by repeat and hardware; {} if one failed."""
+    cell = comparison.cells.get((size, mechanism or ""))
+    if cell is None or None in cell.values.values():
+        return {}
+    return {
+        (row.repeat, row.evaluation.hardware): row.evaluation
+        for row in comparison.trained
+        if (row.part, row.mechanism, row.learning_rate) == (size, mechanism, cell.learning_rate)
+        and row.repeat in cell.values
+    }
+
+
+def ladder_columns(result: Ladder) -> Iterator[Column[Rung]]:
+    """Yield the columns of a ladder's table."""
+    compared = result.comparison
+    metric = next(iter(compared.metrics.values()))
+    over, title = f"over {compared.against}", header(metric.name, metric.unit)
+    yield Column("size", "size", lambda rung: rung.size)
+    yield Column("flops", "FLOPs", lambda rung: rung.flops, text=lambda rung: human(rung.flops))
+    yield Column("mechanism", "mechanism", lambda rung: rung.mechanism, is_number=False, least=12)
+    yield Column(
+        "mean",
+        title,
+        lambda rung: rung.cell.mean,
+        metric.unit,
+        text=lambda rung: mean_text(rung.cell, metric.unit),
+    )
+    yield from difference_columns(over, over, lambda rung: rung.cell.difference, metric.unit)
+    yield Column("learning_rate", "rate", lambda rung: rung.cell.learning_rate, rank=2)
+    yield Column(
+        "time",
+        f"time × {compared.against}",
+        lambda rung: rung.time,
+        text=lambda rung: "" if rung.time is None else multiple(rung.time),
+        rank=1,
+    )
+    yield Column(
+        "speedup",
+        "speed-up",
+        lambda rung: rung.speedup.value if rung.speedup else None,
+        text=lambda rung: estimate_text(rung.speedup) if rung.speedup else "",
+    )
+    yield Column("speedup_low", None, lambda rung: rung.speedup.low if rung.speedup else None)
+    yield Column("speedup_high", None, lambda rung: rung.speedup.high if rung.speedup else None)
+
+
+def estimate_text(estimate: Estimate) -> str:
+    """Return a factor with the bounds of its interval, such as "1.35 [1.21, 1.50]"."""
+    low, high = estimate.low, estimate.high
+    bounds = f"{'0' if low is None else multiple(low)}, {'∞' if high is None else multiple(high)}"
+    return f"{multiple(estimate.value)} [{bounds}]"
+
+
+def ladder_table(console: Console, result: Ladder) -> None:
+    """Print the rungs, the law of the reference, and what the results show of each mechanism."""
+    compared = result.comparison
+    say_table(console, Table([*ladder_columns(result)], result.rungs))
+    say(console, "")
+    for mechanism, climb in result.climbs.items():
+        say(console, climb_text(mechanism, climb))
+    for climb in [*result.climbs.values()][:1]:
+        law = climb.law
+        doubt = ", which a test rejects: speed-ups are doubtful" if climb.is_law_doubtful else ""
+        say(
+            console,
+            f"{compared.against}: loss = {digits(law.irreducible)} + {digits(law.scale)} "
+            f"C^-{law.exponent:.3f} after C FLOPs{doubt}.",
+        )
+    say(
+        console,
+        f"speed-up: how many times the training time of {compared.against} would give the same "
+        "loss by its law, over that of the mechanism; in brackets: the 95 % interval.",
+        *comparison_legend(compared),
+    )
+    say_failures(console, compared)
+
+
+def climb_text(mechanism: str, climb: Climb) -> str:
+    """Return a sentence on how the speed-up of a mechanism changes with size."""
+    low, high = climb.change.low, climb.change.high
+    way = "neither a rise nor a fall is shown"
+    if low is not None and low > 1:
+        way = "the speed-up rises with size"
+    elif high is not None and high < 1:
+        way = "the speed-up falls with size"
+    return (
+        f"{mechanism}: {way}; with ten times the compute it is {estimate_text(climb.change)} times "
+        f"as large. Projected to {FACTOR:g} times the largest compute it is "
+        f"{estimate_text(climb.projection)}."
+    )
