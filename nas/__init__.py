@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from nas.api.climbing import ladder as ladder
     from nas.api.comparing import evaluate as evaluate
     from nas.api.explaining import explain as explain
     from nas.api.exporting import export as export
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from nas.surgery.swap import swap_attention as swap_attention
 
 _MODULES: Final = {
+    "nas.api.climbing": ("ladder",),
     "nas.api.comparing": ("evaluate",),
     "nas.api.explaining": ("explain",),
     "nas.api.exporting": ("export",),

@@ -21,7 +21,7 @@ from tests.cli.conftest import TINY
 
 # In this order: later examples read the run of the first.
 EXAMPLES = (
-    *("search", "resume", "front", "confirm", "evaluate", "judge", "explain"),
+    *("search", "resume", "front", "confirm", "evaluate", "judge", "ladder", "explain"),
     *("cost", "show", "validate", "build_attention", "export"),
 )
 

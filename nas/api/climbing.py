@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Unpack
 
-from nas.api.comparing import train_under, untrainable
-from nas.api.execution import DEFAULT_POLICY, Executing, record_file, resolve_legal, task_for
+from nas.api.comparing import train_and_compare
+from nas.api.execution import DEFAULT_POLICY, Executing, resolve_legal, task_for
 from nas.common.arguments import public
 from nas.common.errors import ConfigError
 from nas.common.objectives import MAX_SEED, check_count
@@ -17,10 +17,10 @@ from nas.evaluation.study import cost_context, costs_under, resolve_under
 from nas.evaluation.trainer import budget_of
 from nas.evaluation.trial import task_fingerprint
 from nas.genome import Genome
-from nas.report.comparison import TrainingRow, compare
+from nas.report.comparison import TrainingRow
 from nas.report.ladder import Ladder, make_ladder
 from nas.store import RUNS
-from nas.store.writer import RunRecord
+from nas.store.writer import RunRecord, record_file
 from nas.tasks import Data, ModelTask
 from nas.tasks.sizes import linear_macs, resized
 from nas.training.user_module import Mechanism
@@ -34,14 +34,14 @@ STEP_FLOPS: Final = 6  # of a training step, for each multiply-add of the forwar
 def ladder(
     sources: str | Path | Genome | Sequence[str | Path | Genome],
     *,
-    against: str | Path | Genome | None = None,
+    against: str | Path | Genome = "rope",
     task: str | None = None,
     sizes: Sequence[float] = SIZES,
     data: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     seeds: int = 3,
     seed: int = 0,
-    rates: bool | None = None,
+    rates: bool = True,
     policy: str = DEFAULT_POLICY,
     record: str | Path | None = None,
     runs: str | Path = RUNS,
@@ -51,8 +51,9 @@ def ladder(
     """Train mechanisms and a reference at several sizes, and estimate effective speed-ups.
 
     The effective speed-up of a mechanism is how many times its training time the reference would
-    need for the same loss (``nas.common.scaling``). The same call continues an interrupted ladder:
-    without a record, a file in the folder ``ladders`` of ``runs`` stores the trainings.
+    need for the same loss (``nas.common.scaling``). The same call continues an interrupted ladder,
+    and one with further mechanisms or sizes repeats no training: without a record, a file in the
+    folder ``ladders`` of ``runs`` stores the trainings of a task.
 
     Examples:
         >>> result = nas.ladder("uniform", task="tiny.yaml", seeds=2, backend="local")
@@ -79,26 +80,19 @@ def ladder(
     check_count("number of sources", len(given))
     compared = resolve_legal(given, policy, runs)
     base = task_for(compared, task, data, overrides, default=DEFAULT_TASK)
-    reference, *_ = resolve_legal([base.reference if against is None else against], policy, runs)
+    reference, *_ = resolve_legal([against], policy, runs)
     named = {source.text: source.mechanism for source in (reference, *compared)}
     examples = base.load()
     tasks = {each.name: each for each in (resized(base, size) for size in sizes)}
     if len(tasks) < len(sizes):
         raise ConfigError(f"sizes: some of {[*sizes]} give the same model; expected wider steps.")
-    absent = untrainable(named, tasks, options.time_limit)
-    if reason := next(iter(absent.get(reference.text, {}).values()), None):
-        raise ConfigError(reason)
     flops = {name: _flops(reference.mechanism, each, examples) for name, each in tasks.items()}
-    keys = [resolve_under(base, mechanism).key for mechanism in named.values()]
-    file = record or record_file(Path(runs) / "ladders", keys, task_fingerprint(base, examples))
+    file = record or record_file(Path(runs) / "ladders", task_fingerprint(base, examples))
+    data_of = dict.fromkeys(tasks, examples)
     with RunRecord([source.run for source in compared if source.run], file) as recorded:
-        trained = train_under(
-            named, tasks, dict.fromkeys(tasks, examples), absent, recorded, seeds, seed,
-            is_tuned=rates, options=options, on_training=on_training,
-        )  # fmt: skip
-    comparison = compare(
-        trained, {name: name for name in tasks}, reference.text, seeds, absent=absent
-    )
+        comparison = train_and_compare(
+            named, tasks, data_of, recorded, options, seeds, seed, rates, on_training
+        )
     return make_ladder(comparison, flops)
 
 

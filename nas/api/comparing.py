@@ -83,37 +83,55 @@ def evaluate(
     compared = resolve_legal(given if against is None else [against, *given], policy, runs)
     named = {source.text: source.mechanism for source in compared}
     loaded = _load_tasks([tasks] if isinstance(tasks, str) else tasks, data, overrides, compared)
-    compares = len(named) > 1
-    is_tuned = tries_rates(rates if compares else bool(rates), loaded.values(), seeds, test)
+    wanted = rates if len(named) > 1 else bool(rates)
+    is_tuned = tries_rates(wanted, loaded.values(), seeds, test)
     # All data are loaded before the first training, so that missing data are reported at once.
     examples = {n: task.load_test() if test else task.load() for n, task in loaded.items()}
-    absent = untrainable(named, loaded, options.time_limit)
+    folders = [source.run for source in compared if source.run is not None]
+    with RunRecord(folders, record) as recorded:
+        return train_and_compare(
+            named, loaded, examples, recorded, options, seeds, seed, is_tuned, on_training, test
+        )
+
+
+def train_and_compare(
+    named: Mapping[str, Mechanism],
+    tasks: Mapping[str, Task],
+    data: Mapping[str, Data],
+    record: RunRecord,
+    options: Execution,
+    seeds: int,
+    seed: int,
+    is_tuned: bool,
+    on_training: Callable[[TrainingRow, int, int], None] | None,
+    test: bool = False,
+) -> Comparison:
+    """Train named mechanisms under tasks, each with its data; compare them with the first one."""
+    absent = untrainable(named, tasks, options.time_limit)
     present = {
         name: [each for each in named.items() if name not in absent.get(each[0], {})]
-        for name in loaded
+        for name in tasks
     }
     repeats = range(seeds + CHOOSING_SEEDS if is_tuned else seeds)
     total = len(repeats) * sum(
         len(present[name]) * (len(task.at_rates()) if is_tuned else 1)
-        for name, task in loaded.items()
+        for name, task in tasks.items()
     )
-    folders = [source.run for source in compared if source.run is not None]
     trained: list[TrainingRow] = []
-    with RunRecord(folders, record) as recorded:
-        for name, task in loaded.items():
-            place = task, examples[name]
-            with on_demand(partial(make_evaluator, options, *place)) as evaluator:
-                for _, row in train(
-                    present[name], *place, evaluator, recorded, repeats, seed, is_tuned=is_tuned
-                ):
-                    trained.append(row)
-                    if on_training is not None:
-                        on_training(trained[-1], len(trained), total)
+    for name, task in tasks.items():
+        place = task, data[name]
+        with on_demand(partial(make_evaluator, options, *place)) as evaluator:
+            for _, row in train(
+                present[name], *place, evaluator, record, repeats, seed, is_tuned=is_tuned
+            ):
+                trained.append(row)
+                if on_training is not None:
+                    on_training(row, len(trained), total)
     order = [*named]
     trained.sort(key=lambda row: (order.index(row.mechanism), row.repeat))
-    reference = order[0] if compares else None
+    reference = order[0] if len(order) > 1 else None
     return compare(
-        trained, {name: name for name in loaded}, reference, seeds, absent=absent, test=test
+        trained, {name: name for name in tasks}, reference, seeds, absent=absent, test=test
     )
 
 

@@ -85,15 +85,16 @@ def task_for(
     task: str | None,
     data: str | None,
     overrides: Mapping[str, Any] | None,
+    default: str = DEFAULT_TASK,
 ) -> ModelTask:
     """Return a task, of a gated task the scored one.
 
-    By default it is the task of the run that the first source of a run names, or ``DEFAULT_TASK``.
+    Without ``task`` it is that of the run that the first source of a run names, or ``default``.
     """
     of_run = next((source for source in sources if source.run), None)
     found = of_run.task(data) if of_run and task is None else None
     if found is None:
-        return load_task(task or DEFAULT_TASK, data=data, overrides=overrides).main
+        return load_task(task or default, data=data, overrides=overrides).main
     return parse_task({**found.main.to_dict(), **(overrides or {})}, found.main.name).main
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Unpack
@@ -25,8 +24,8 @@ from nas.evaluation.trial import Training, task_fingerprint, training_seed
 from nas.genome import Genome
 from nas.report.comparison import TrainingRow
 from nas.report.judgement import Judgement, make_judgement
-from nas.store import RUNS, this_session
-from nas.store.writer import RunRecord
+from nas.store import RUNS
+from nas.store.writer import RunRecord, record_file
 from nas.tasks import ModelTask
 
 PLACES: Final = 50  # mechanisms of a record over which the probability of false claims is bounded
@@ -103,7 +102,7 @@ def judge(
     examples, began, seed = loaded.load(), time.monotonic(), training_seed(0, f"judge {key}", 0)
     metric, rows = loaded.metrics(examples)[0], dict[tuple[str, float | None, int], TrainingRow]()
     place_of_task = task_fingerprint(loaded, examples)
-    file = record or _record_of(Path(runs), key, base_key, place_of_task)
+    file = record or record_file(Path(runs) / "judgements", key, base_key, place_of_task)
     with (
         RunRecord([], file) as recorded,
         closing(make_evaluator(options, loaded, examples)) as evaluator,
@@ -204,12 +203,3 @@ def _chosen(name: str, rows: Iterable[TrainingRow], task: ModelTask, metric: Met
             scores.setdefault(row.learning_rate, {})[row.repeat] = row.value
     tuned = tune(scores, CHOOSING_SEEDS, metric.direction)
     return task.learning_rate if tuned is None else tuned.rate
-
-
-def _record_of(runs: Path, *compared: str) -> Path:
-    """Return the file of a comparison's trainings by the present versions of code, plug-ins too."""
-    session, folder = this_session("nas judge"), runs / "judgements"
-    content = repr((compared, session.versions, session.hardware))
-    with suppress(OSError):  # RunRecord reports that the file cannot be created
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.sqlite"

@@ -1,7 +1,8 @@
-"""``nas evaluate``, ``judge`` and ``explain`` train without a search."""
+"""``nas evaluate``, ``judge``, ``ladder`` and ``explain`` train without a search."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -89,6 +90,52 @@ def judge(
 
     given = options.arguments(context, "as_json")
     print_result(judging.judge(**given, on_training=note_training), judgement_table, as_json)
+
+
+@app.command()
+@options.with_workers
+def ladder(
+    context: typer.Context,
+    sources: options.Sources,
+    against: Annotated[str, typer.Option(help="The reference.")] = "rope",
+    task: Annotated[
+        str | None, typer.Option(help="A task, by name or path; default: RUN/ID's, or text.")
+    ] = None,
+    sizes: Annotated[
+        Any,
+        typer.Option(
+            metavar="NUMBER,...",
+            help="Compute of each size over the task's; default: 1/25,1/5,1,5.",
+            parser=options.numbers,
+        ),
+    ] = None,
+    data: options.Data = None,
+    seeds: Annotated[int, typer.Option(min=2, help="Trainings of each mechanism and size.")] = 3,
+    seed: options.StudySeed = 0,
+    rates: options.Rates = True,
+    policy: options.Policy = None,
+    record: options.Record = None,
+    plot: Annotated[Path | None, options.picture("the ladder")] = None,
+    as_json: options.AsJson = False,
+    **execution: Any,
+) -> None:
+    """Compare mechanisms with the task's reference at several sizes.
+
+    Estimates how many times the training time of the reference would give the same loss, and
+    whether this speed-up rises or falls with size. The same command continues a ladder.
+    """
+    from nas.api import climbing
+    from nas.report.ladder import ladder_table
+
+    result = climbing.ladder(
+        **options.arguments(context, "plot", "as_json"), on_training=note_training
+    )
+    if plot is not None:
+        from nas.report.charts import write_chart
+        from nas.report.ladder_chart import ladder_chart
+
+        write_chart(ladder_chart(result), plot)
+    print_result(result, ladder_table, as_json)
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -124,6 +125,14 @@ def names(text: str) -> list[str]:
 def lengths(text: str) -> list[int]:
     """Return sequence lengths, sorted, of a text such as "64,256"."""
     return sorted({int(word) for word in text.split(",")})
+
+
+def numbers(text: str) -> list[float]:
+    """Return the numbers in a text such as "1/25,0.2,1"."""
+    try:
+        return [float(Fraction(word)) for word in names(text)]
+    except (ValueError, ZeroDivisionError):
+        raise typer.BadParameter("expected NUMBER,..., such as 1/25,0.2,1") from None
 
 
 def limits(text: str) -> dict[str, str]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from nas.common.objectives import of_metric
 from nas.common.scaling import LEAST_SIZES, Estimate, Law, Scaling, SizeScores
 from nas.report.comparison import Cell, Comparison
 from nas.report.comparison_table import (
@@ -100,7 +99,8 @@ def make_ladder(comparison: Comparison, flops: Mapping[str, float]) -> Ladder:
     Sizes have the order of ``flops``, which is ascending.
     """
     climbs, found = dict[str, Climb](), dict[tuple[str, str], tuple[float, Estimate]]()
-    objective = of_metric(next(iter(comparison.metrics.values())))
+    metric = next(iter(comparison.metrics.values()))
+    ideal = metric.ideal if metric.direction == "min" else -metric.ideal
     for mechanism in (row.mechanism for row in comparison.rows):
         scores = {
             size: size_scores
@@ -109,7 +109,7 @@ def make_ladder(comparison: Comparison, flops: Mapping[str, float]) -> Ladder:
         }
         if mechanism == comparison.against or len(scores) < LEAST_SIZES:
             continue
-        scaling = Scaling([*scores.values()], objective.as_cost(objective.ideal))
+        scaling = Scaling([*scores.values()], ideal)
         climbs[mechanism] = Climb(scaling.law, scaling.is_law_doubtful, *scaling.trend(FACTOR))
         for size, time, speedup in zip(scores, scaling.times, scaling.speedups(), strict=True):
             found[size, mechanism] = time, speedup
@@ -128,8 +128,9 @@ def _scores(comparison: Comparison, size: str, mechanism: str, flops: float) -> 
     pairs = [(base[place], own[place]) for place in base.keys() & own.keys()]
     if len(pairs) < 2:
         return None
-    objective = of_metric(comparison.metrics[size])
-    losses = [[objective.as_cost(e.metrics[objective.name]) for e in pair] for pair in pairs]
+    metric = comparison.metrics[size]
+    sign = 1 if metric.direction == "min" else -1
+    losses = [[sign * each.metrics[metric.name] for each in pair] for pair in pairs]
     times = [other.seconds / first.seconds for first, other in pairs]
     return SizeScores(flops, losses, times)
 

@@ -186,6 +186,15 @@ def _record_training(run: Run, training: Training, now: datetime) -> bool:
     )
 
 
+def record_file(folder: Path, *compared: str) -> Path:
+    """Return the file of a comparison's trainings by the present versions of code, plug-ins too."""
+    session = this_session("")
+    content = repr((compared, session.versions, session.hardware))
+    with contextlib.suppress(OSError):  # RunRecord reports that the file cannot be created
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.sqlite"
+
+
 class RunRecord(AbstractContextManager["RunRecord"]):
     """Adds finished trainings and JSON results of a command without a search to runs and a file.
 

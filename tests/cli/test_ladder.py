@@ -1,0 +1,75 @@
+"""``nas ladder``: mechanisms at several sizes of a task."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import LOCAL
+
+TEXT = """
+name: shorttext
+kind: bytes
+width: 32
+heads: 4
+length: 8
+epochs: 1
+batch_size: 8
+train_examples: 80
+validation_examples: 16
+learning_rate: 0.005
+learning_rates: [0.005, 0.01]
+"""
+MODULE = """
+from torch import nn
+
+class Shift(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.linear = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        return self.linear(x)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _at_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("short.yaml").write_text(TEXT)
+    Path("mine.py").write_text(MODULE)
+
+
+def test_mechanisms_and_modules_climb_and_are_not_trained_twice(nas: Any) -> None:
+    command = ("ladder", "mine.py:Shift", "gqa", "--task", "short.yaml", "--seeds", 2, *LOCAL)
+    done = nas(*command, "--sizes", "1/4,1,4", "--plot", "ladder.svg", "--json")
+    assert done.status == 0, done.err
+    answer = json.loads(done.out)
+    names = ["rope", "mine.py:Shift", "gqa"]
+    assert [rung["mechanism"] for rung in answer["rungs"]] == 3 * names
+    flops = [rung["flops"] for rung in answer["rungs"][::3]]
+    assert flops == sorted(flops)
+    assert 8 < flops[-1] / flops[0] < 32
+    for rung in answer["rungs"]:
+        assert rung["cell"]["learning_rate"] in (0.005, 0.01)
+        assert (rung["speedup"] is None) == (rung["mechanism"] == "rope")
+        assert len(rung["cell"]["values"]) == 2
+    assert {*answer["climbs"]} == {*names[1:]}
+    assert "<svg" in Path("ladder.svg").read_text()
+
+    again = nas(*command, "--sizes", "1/4,1,4", "--json")
+    assert again.out == done.out  # also the times
+    table = nas(*command, "--sizes", "1/4,1,4")
+    speedup = answer["rungs"][-1]["speedup"]["value"]
+    assert f" {speedup:.2f} [" in table.out
+    assert "rope: loss = " in table.out
+
+
+@pytest.mark.parametrize("sizes", ["1,2", "4,1,2", "0,1,2", "1,1.01,1.02"])
+def test_sizes_that_are_no_ladder_are_refused(nas: Any, sizes: str) -> None:
+    refused = nas("ladder", "gqa", "--task", "short.yaml", "--sizes", sizes, *LOCAL)
+    assert refused.status == 2
+    assert "sizes: " in refused.err
