@@ -43,13 +43,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_results_are_json_and_tables_are_data_frames(results: dict[str, Any]) -> None:
-    for name in ("search", "front", "confirm", "evaluate", "judge", "explain", "cost"):
+    for name in ("search", "front", "confirm", "evaluate", "judge", "ladder", "explain", "cost"):
         json.dumps(results[name].to_dict(), allow_nan=False)
     front, evaluated, explained = results["front"], results["evaluate"], results["explain"]
     assert (len(evaluated.table), len(evaluated.trainings)) == (2, 4)
     assert len(results["confirm"].table) == len(results["confirm"].rows)
     assert (len(front.mechanisms), len(front.trainings)) == (2, 2)
     assert len(results["cost"].table) == 4
+    assert len(results["ladder"].table) == len(results["ladder"].rungs)
     assert len(explained.table) == len(explained.edits + explained.controls)
     frame, cell = evaluated.table.set_index("mechanism"), evaluated.cells["tiny", "uniform"]
     assert frame.loc["uniform", "mean"] == cell.mean

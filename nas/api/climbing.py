@@ -56,9 +56,10 @@ def ladder(
     folder ``ladders`` of ``runs`` stores the trainings of a task.
 
     Examples:
-        >>> result = nas.ladder("uniform", task="tiny.yaml", seeds=2, backend="local")
+        >>> options = {"seeds": 2, "rates": False, "backend": "local"}
+        >>> result = nas.ladder("uniform", task="tiny.yaml", sizes=[1, 4, 16], **options)
         >>> len(result.rungs)
-        8
+        6
 
     Args:
         task: by default that of the run of the first source that names one, or text.
