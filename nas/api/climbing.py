@@ -13,7 +13,7 @@ from nas.common.errors import ConfigError
 from nas.common.objectives import MAX_SEED, check_count
 from nas.common.scaling import LEAST_SIZES
 from nas.evaluation.execution import Execution
-from nas.evaluation.study import cost_context, costs_under, resolve_under
+from nas.evaluation.study import cost_context, costs_under, resolve_under, tries_rates
 from nas.evaluation.trainer import budget_of
 from nas.evaluation.trial import task_fingerprint
 from nas.genome import Genome
@@ -34,14 +34,14 @@ STEP_FLOPS: Final = 6  # of a training step, for each multiply-add of the forwar
 def ladder(
     sources: str | Path | Genome | Sequence[str | Path | Genome],
     *,
-    against: str | Path | Genome = "rope",
+    against: str | Path | Genome | None = None,
     task: str | None = None,
     sizes: Sequence[float] = SIZES,
     data: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     seeds: int = 3,
     seed: int = 0,
-    rates: bool = True,
+    rates: bool | None = None,
     policy: str = DEFAULT_POLICY,
     record: str | Path | None = None,
     runs: str | Path = RUNS,
@@ -81,7 +81,7 @@ def ladder(
     check_count("number of sources", len(given))
     compared = resolve_legal(given, policy, runs)
     base = task_for(compared, task, data, overrides, default=DEFAULT_TASK)
-    reference, *_ = resolve_legal([against], policy, runs)
+    reference, *_ = resolve_legal([base.reference if against is None else against], policy, runs)
     named = {source.text: source.mechanism for source in (reference, *compared)}
     examples = base.load()
     tasks = {each.name: each for each in (resized(base, size) for size in sizes)}
@@ -90,9 +90,10 @@ def ladder(
     flops = {name: _flops(reference.mechanism, each, examples) for name, each in tasks.items()}
     file = record or record_file(Path(runs) / "ladders", task_fingerprint(base, examples))
     data_of = dict.fromkeys(tasks, examples)
+    is_tuned = tries_rates(rates, tasks.values(), seeds, is_tested=False)
     with RunRecord([source.run for source in compared if source.run], file) as recorded:
         comparison = train_and_compare(
-            named, tasks, data_of, recorded, options, seeds, seed, rates, on_training
+            named, tasks, data_of, recorded, options, seeds, seed, is_tuned, on_training
         )
     return make_ladder(comparison, flops)
 

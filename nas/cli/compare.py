@@ -97,7 +97,7 @@ def judge(
 def ladder(
     context: typer.Context,
     sources: options.Sources,
-    against: Annotated[str, typer.Option(help="The reference.")] = "rope",
+    against: options.Against = None,
     task: Annotated[
         str | None, typer.Option(help="A task, by name or path; default: RUN/ID's, or text.")
     ] = None,
@@ -112,7 +112,7 @@ def ladder(
     data: options.Data = None,
     seeds: Annotated[int, typer.Option(min=2, help="Trainings of each mechanism and size.")] = 3,
     seed: options.StudySeed = 0,
-    rates: options.Rates = True,
+    rates: options.Rates = None,
     policy: options.Policy = None,
     record: options.Record = None,
     plot: Annotated[Path | None, options.picture("the ladder")] = None,
