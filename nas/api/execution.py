@@ -25,7 +25,7 @@ Args:
     runs: the folder of runs.
     listener: object that receives events, see ``nas.searching.listener``; by default a display in
         a terminal or a notebook, and none elsewhere.
-    tensorboard: whether to write numbers of each generation as TensorBoard's event files.
+    track: "wandb", "mlflow" or "tensorboard", which receives numbers of each generation.
     command: the command line, which the run records.
     on_training: function called with each finished training, the number of finished trainings, and
         the total.

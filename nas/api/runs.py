@@ -17,7 +17,7 @@ from nas.genome import Genome
 from nas.report.comparison import Comparison, TrainingRow
 from nas.report.confirmation import make_confirmation, training_row
 from nas.report.display import shown_by_default
-from nas.report.tensorboard import TensorBoard
+from nas.report.trackers import Tracker
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import CompositeListener, Listener, SearchResult
@@ -45,7 +45,7 @@ def search(
     run: str | None = None,
     runs: str | Path = RUNS,
     listener: Listener | None = None,
-    tensorboard: bool = False,
+    track: str | None = None,
     command: str = "nas.search",
     **execution: Unpack[Executing],
 ) -> SearchResult:
@@ -81,7 +81,7 @@ def search(
     chosen = load_space(space).asked(objectives, region)
     short, name = task_of(chosen, task, data), target or chosen.target
     config = SearchConfig(algorithm, population, generations, seed, repeats, lag)
-    with _listening(listener, tensorboard) as shown:
+    with _listening(listener, track) as shown:
         return run_search(
             chosen,
             short,
@@ -104,7 +104,7 @@ def resume(
     retry_failed: bool = False,
     runs: str | Path = RUNS,
     listener: Listener | None = None,
-    tensorboard: bool = False,
+    track: str | None = None,
     command: str = "nas.resume",
     **execution: Unpack[Executing],
 ) -> SearchResult:
@@ -123,7 +123,7 @@ def resume(
     Raises:
         RunError: there is no such run, another process writes it, or its data have changed.
     """
-    with _listening(listener, tensorboard) as shown:
+    with _listening(listener, track) as shown:
         return resume_search(
             find_run(run, Path(runs)),
             make_evaluator=partial(make_evaluator, Execution(**execution)),
@@ -200,7 +200,7 @@ def confirm(
 
 
 @contextmanager
-def _listening(listener: Listener | None, tensorboard: bool) -> Iterator[Listener]:
-    others = [TensorBoard()] if tensorboard else []
+def _listening(listener: Listener | None, track: str | None) -> Iterator[Listener]:
+    tracker = Listener() if track is None else Tracker(track)
     with shown_by_default(listener) as shown:
-        yield CompositeListener(shown, *others)
+        yield CompositeListener(shown, tracker)

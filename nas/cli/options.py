@@ -53,8 +53,8 @@ Rates: TypeAlias = Annotated[
     bool | None,
     typer.Option(help="Choose each mechanism's learning rate; default: where a claim is possible."),
 ]
-TensorBoard: TypeAlias = Annotated[
-    bool, typer.Option("--tensorboard", help="Also write event files of TensorBoard.")
+Track: TypeAlias = Annotated[
+    str | None, typer.Option(help="Also send numbers to wandb, mlflow or tensorboard.")
 ]
 Runs: TypeAlias = Annotated[Path, typer.Option(help="The folder of runs.")]
 

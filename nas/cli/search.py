@@ -63,7 +63,7 @@ def search(
     ] = None,
     run: Annotated[str | None, typer.Option(help="The run's name.")] = None,
     runs: options.Runs = Path("runs"),
-    tensorboard: options.TensorBoard = False,
+    track: options.Track = None,
     **execution: Any,
 ) -> None:
     """Search a space for attention mechanisms.
@@ -100,7 +100,7 @@ def resume(
         bool, typer.Option("--retry-failed", help="Repeat all failed trainings.")
     ] = False,
     runs: options.Runs = Path("runs"),
-    tensorboard: options.TensorBoard = False,
+    track: options.Track = None,
     **execution: Any,
 ) -> None:
     """Continue a stopped run, or add generations to a finished one.

@@ -5,7 +5,7 @@
     front_columns.py  columns of fronts and of runs        front.py      table of a front
     charts.py         charts of costs and comparisons      front_chart.py  chart of a front
     graph.py          genome's graph as picture and text   units.py      formats of numbers
-    result.py         base class of API results            tensorboard.py  event files
+    result.py         base class of API results            trackers.py   wandb, MLflow, TensorBoard
     page/             HTML page that shows runs
 
 Each other module contains the result of one command, such as comparison.py for ``nas evaluate``.
