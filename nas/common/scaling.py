@@ -116,7 +116,7 @@ class Scaling:
         time_variance = decline**2 * [each.var(ddof=1) / len(each) for each in times]
         variance = ((other - self._slope * own) ** 2).sum() / (degrees - 1)
         self._rest_weights = 1 / _positive(variance / counts + time_variance)
-        self._threshold = float(stdtrit(degrees - 1, 1 - LEVEL / 2)) ** 2
+        self._degrees = degrees
 
     @property
     def times(self) -> list[float]:
@@ -157,45 +157,55 @@ class Scaling:
             kept, step = exponents[q <= q.min() + MARGIN], exponents[1] / exponents[0]
             exponents = np.geomspace(kept[0] / step, kept[-1] * step, 80)
 
-    def _q(self, speedups: Array, chosen: Sequence[int]) -> Array:
-        """Return the least Q at logarithmic speed-ups (..., c) at the chosen sizes: (...)."""
+    def _q(self, speedups: Array, chosen: Sequence[int]) -> tuple[Array, Array]:
+        """Return the least Q at logarithmic speed-ups (..., c) at the chosen sizes, and its bound.
+
+        Both are of shape (...). A share f of the least Q comes from the mechanism's losses, so the
+        degrees of freedom of the bound are 1 / (f² / n + (1 - f)² / m), where the variances of the
+        mechanism and of the reference have n and m (Satterthwaite 1946).
+        """
         exponents = self._exponents.reshape(-1, *[1] * speedups.ndim)
         own = np.exp(-exponents * self._compute)
         gains = np.exp(-exponents * (speedups + self._time[chosen])) - self._slope
         powers = gains * own[..., chosen]
         own = np.broadcast_to(own, (*powers.shape[:-1], own.shape[-1]))
         rest = np.full(len(chosen), 1 - self._slope)
-        q, _, _ = _least(
+        q, level, scale = _least(
             np.concatenate([np.ones_like(self._reference), rest]),
             np.concatenate([own, powers], axis=-1),
             np.concatenate([self._reference, self._rest[chosen]]),
             np.concatenate([self._weights, self._rest_weights[chosen]]),
             self._ideal,
         )
-        least: Array = q.min(axis=0)
-        return least
+        expected = level[..., None] * rest + scale[..., None] * powers
+        share = (self._rest_weights[chosen] * (self._rest[chosen] - expected) ** 2).sum(axis=-1)
+        best = q.argmin(axis=0)[None]
+        q, share = (np.take_along_axis(each, best, axis=0)[0] for each in (q, share))
+        share = np.clip(share / _positive(q), 0.0, 1.0)
+        degrees = 1 / (share**2 / (self._degrees - 1) + (1 - share) ** 2 / self._degrees)
+        return q, stdtrit(degrees, 1 - LEVEL / 2) ** 2
 
     def _estimates(
         self, chosen: Sequence[int], ends: Array, functions: Sequence[Array]
     ) -> list[Estimate]:
         """Return estimates of exp(f . x), where ``ends`` @ x are the logarithmic speed-ups.
 
-        Each grid covers the part of the one before in which Q may be below the threshold.
+        Each grid covers the part of the one before in which Q may be below its bound.
         """
         extent = np.tile([-math.log(MOST), math.log(MOST)], (ends.shape[1], 1))
         box, points = extent, 61 if len(extent) == 1 else 41
         for _ in range(ROUNDS):
             axes = np.linspace(box[:, 0], box[:, 1], points)
             x = np.stack(np.meshgrid(*axes.T, indexing="ij"), axis=-1)
-            q = self._q(x @ ends.T, chosen)
+            q, bound = self._q(x @ ends.T, chosen)
             best = np.unravel_index(q.argmin(), q.shape)
             around = tuple(slice(max(i - 1, 0), i + 2) for i in best)
-            reach = max(self._threshold, 2 * (q[around].max() - q.min()))
+            reach = np.maximum(bound, 2 * (q[around].max() - q.min()))
             near = np.argwhere(q <= q.min() + reach)
             step = axes[1] - axes[0]
             low, high = (axes[0] + index * step for index in (near.min(0) - 1, near.max(0) + 1))
             box = np.clip(np.stack([low, high], axis=1), extent[:, :1], extent[:, 1:])
-        inside = x[q <= q.min() + self._threshold]
+        inside = x[q <= q.min() + bound]
         return [self._between(x[best], inside, f) for f in functions]
 
     def _between(self, best: Array, inside: Array, f: Array) -> Estimate:

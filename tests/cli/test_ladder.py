@@ -48,14 +48,14 @@ def test_mechanisms_and_modules_climb_and_are_not_trained_twice(nas: Any) -> Non
     done = nas(*command, "--sizes", "1/4,1,4", "--plot", "ladder.svg", "--json")
     assert done.status == 0, done.err
     answer = json.loads(done.out)
-    names = ["rope", "mine.py:Shift", "gqa"]
+    names = ["mha", "mine.py:Shift", "gqa"]
     assert [rung["mechanism"] for rung in answer["rungs"]] == 3 * names
     flops = [rung["flops"] for rung in answer["rungs"][::3]]
     assert flops == sorted(flops)
     assert 8 < flops[-1] / flops[0] < 32
     for rung in answer["rungs"]:
         assert rung["cell"]["learning_rate"] in (0.005, 0.01)
-        assert (rung["speedup"] is None) == (rung["mechanism"] == "rope")
+        assert (rung["speedup"] is None) == (rung["mechanism"] == "mha")
         assert len(rung["cell"]["values"]) == 2
     assert {*answer["climbs"]} == {*names[1:]}
     assert "<svg" in Path("ladder.svg").read_text()
@@ -65,7 +65,7 @@ def test_mechanisms_and_modules_climb_and_are_not_trained_twice(nas: Any) -> Non
     table = nas(*command, "--sizes", "1/4,1,4")
     speedup = answer["rungs"][-1]["speedup"]["value"]
     assert f" {speedup:.2f} [" in table.out
-    assert "rope: loss = " in table.out
+    assert "mha: loss = " in table.out
 
 
 @pytest.mark.parametrize("sizes", ["1,2", "4,1,2", "0,1,2", "1,1.01,1.02"])
