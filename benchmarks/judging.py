@@ -183,7 +183,7 @@ def _evaluate(scores: Array) -> tuple[bool, bool, float]:
         for name, own in named.items()
     }
     rates = open_rates(choosing, "max")
-    tuned = [tune({rate: own[rate] for rate in rates[i]}, seeds, "max") for i, own in named.items()]
+    tuned = [tune({rate: own[rate] for rate in rates[i]}, "max") for i, own in named.items()]
     claim, alone = (
         tuned_difference(*tuned, "max"),
         difference(paired(*(each.values for each in tuned))),

@@ -201,5 +201,5 @@ def _chosen(name: str, rows: Iterable[TrainingRow], task: ModelTask, metric: Met
     for row in rows:
         if row.mechanism == name and row.learning_rate is not None:
             scores.setdefault(row.learning_rate, {})[row.repeat] = row.value
-    tuned = tune(scores, CHOOSING_SEEDS, metric.direction)
+    tuned = tune(scores, metric.direction)
     return task.learning_rate if tuned is None else tuned.rate

@@ -84,14 +84,15 @@ def open_rates(scores: Scores, direction: Direction) -> dict[str, list[float]]:
 
 
 def tune(
-    scores: Mapping[float, Mapping[int, float | None]], repeats: int, direction: Direction
+    scores: Mapping[float, Mapping[int, float | None]], direction: Direction
 ) -> TunedScores | None:
     """Choose a mechanism's learning rate; None if each rate has a failed training (a score None).
 
-    ``scores`` are by rate, then by repeat. Closed rates lack the repeats after the choosing ones.
-    Of rates with equal means the lowest is chosen.
+    ``scores`` are by rate, then by repeat. Rates with fewer repeats than others were closed. Of
+    rates with equal means the lowest is chosen.
     """
     trained = {rate: successful(scores[rate]) for rate in sorted(scores)}
+    repeats = max(map(len, scores.values()), default=0)
     complete = {rate: values for rate, values in trained.items() if len(values) == repeats}
     if not complete:
         return None

@@ -166,11 +166,10 @@ class Training:
             its stages, as does a search for trainings under its target task.
         name: name of the mechanism, or the command-line argument that defines it; empty if it has
             neither.
-        stage: stage of ``confirm``: "search" trains under the search's task, or under a task at
-            another learning rate, which ``task`` tells apart; "long" trains under a longer task,
-            and "test" evaluates on the test set; empty for all other purposes.
+        stage: stage of ``confirm``: "search" trains under the search's task, "long" under a longer
+            task, and "test" evaluates on the test set; empty for all other purposes.
         digest: digest of the genome in normal form, or empty; it is not recorded.
-        learning_rate: as ``Trial.learning_rate``; it is not recorded, ``task`` tells it.
+        learning_rate: as ``Trial.learning_rate``.
     """
 
     purpose: Purpose
@@ -182,7 +181,7 @@ class Training:
     evaluation: Evaluation
     stage: Stage = ""
     digest: Annotated[str, Field(exclude=True)] = ""
-    learning_rate: Annotated[float | None, Field(exclude=True)] = None
+    learning_rate: float | None = None
     recorded: datetime = NOT_RECORDED
 
     @property
@@ -193,7 +192,7 @@ class Training:
     def to_dict(self) -> dict[str, Any]:
         """Return the training as JSON data: its part, task and repeat, and its evaluation."""
         place = {"part": self.part, "task": self.task_name, "repeat": self.repeat}
-        return place | self.evaluation.to_dict()
+        return place | {"learning_rate": self.learning_rate} | self.evaluation.to_dict()
 
 
 @dataclass(frozen=True, slots=True)

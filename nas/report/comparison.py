@@ -30,7 +30,7 @@ from nas.common.differences import (
     successful,
 )
 from nas.common.objectives import Metric, Objective
-from nas.common.rates import CHOOSING_SEEDS, TunedScores, tune, tuned_difference
+from nas.common.rates import TunedScores, tune, tuned_difference
 from nas.common.text import last_line
 from nas.evaluation.trial import Evaluation
 from nas.report.result import Result, data_frame
@@ -275,7 +275,7 @@ def _compare_part(
     seeds: int,
 ) -> dict[str, Cell]:
     """Return the results of one part by mechanism, with differences to the reference."""
-    tuned = {name: _tuned(group, seeds, metric) for name, group in groups.items()}
+    tuned = {name: _tuned(group, metric) for name, group in groups.items()}
     cells = {name: cell_of(group, tuned[name]) for name, group in groups.items()}
     differences: dict[str, Difference] = {}
     for name, cell in cells.items():
@@ -298,14 +298,12 @@ def _compare_part(
     return {name: replace(cell, difference=differences.get(name)) for name, cell in cells.items()}
 
 
-def _tuned(
-    group: Sequence[TrainingRow], seeds: int, metric: Metric | Objective
-) -> TunedScores | None:
+def _tuned(group: Sequence[TrainingRow], metric: Metric | Objective) -> TunedScores | None:
     scores: dict[float, dict[int, float | None]] = {}
     for row in group:
         if row.learning_rate is not None:
             scores.setdefault(row.learning_rate, {})[row.repeat] = row.value
-    return tune(scores, seeds + CHOOSING_SEEDS, metric.direction)
+    return tune(scores, metric.direction)
 
 
 def cell_of(group: Sequence[TrainingRow], tuned: TunedScores | None = None) -> Cell:

@@ -78,6 +78,7 @@ def trainings_table(view: RunView, trainings: Sequence[PartTraining]) -> Table[P
         of("task", lambda t: t.task_name),
         words(0, "part"),
         of(header(metric.name, metric.unit) if metric else "", score),
+        of("rate", lambda t: "" if t.learning_rate is None else f"{t.learning_rate:g}", rank=1),
         of("seed", lambda t: str(t.evaluation.seed)),
         of("status", lambda t: t.evaluation.status),
         of("core time", lambda t: duration(t.evaluation.core_seconds)),

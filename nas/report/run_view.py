@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -48,7 +48,8 @@ class RunView:
         names: names of the published mechanisms, by key; several if they are equal at these sizes.
         trainings: trainings of the search under its task and its target task, sorted by key,
             purpose and index of the seed.
-        confirmations: all trainings with seeds that the search never used, at the tasks' own rates.
+        confirmations: all trainings with seeds that the search never used. Their learning rates are
+            None unless rates were tried under their task.
         wall_seconds: total duration of all sessions, from a start or resume until a stop.
         busy: fraction of the workers' time spent in trainings; None while a session is open.
     """
@@ -100,11 +101,7 @@ class RunView:
                 members=run.front(candidates),
                 names=names,
                 trainings=tuple(sorted(trainings, key=lambda t: (t.key, t.purpose, t.repeat))),
-                confirmations=tuple(
-                    t
-                    for t in run.trainings("confirm")
-                    if t.stage != "search" or t.task == run.setup.front_task.fingerprint
-                ),
+                confirmations=tuple(_confirmations(run)),
                 incidents=run.incidents(),
                 explained=run.answers(),
                 generations=run.generations(),
@@ -198,7 +195,8 @@ class RunView:
             costs = {key: candidate.costs for key, candidate in self.trained.items()}
             rows = [
                 TrainingRow(
-                    t.key, t.key, title, t.repeat, t.evaluation, costs.get(t.key, {}), metric
+                    *(t.key, t.key, title, t.repeat, t.evaluation, costs.get(t.key, {}), metric),
+                    learning_rate=t.learning_rate,
                 )
                 for title, t in self.confirmations_by_part
                 if not t.evaluation.is_ok or metric.name in t.evaluation.metrics
@@ -212,7 +210,7 @@ class RunView:
     def confirmations_by_part(self) -> tuple[tuple[str, Training], ...]:
         """Each training of ``confirmations`` with the title of its part (see ``confirmation``)."""
         ordered = sorted(self.confirmations, key=lambda t: [*FRESH].index(t.stage))
-        tasks = {part: {t.task for t in ordered if t.part == part} for part in FRESH.values()}
+        tasks = {part: {t.task_name for t in ordered if t.part == part} for part in FRESH.values()}
         return tuple(
             (t.part if len(tasks[t.part]) == 1 else f"{t.part} {t.task_name}", t) for t in ordered
         )
@@ -233,6 +231,11 @@ class RunView:
     def means(self) -> dict[str, dict[str, Cell]]:
         """``fresh`` without differences, which need SciPy, an import of half a second."""
         return self._by_part(is_tested=False)
+
+    def chosen_rate(self, part: str, mechanism: Candidate) -> float | None:
+        """Return the learning rate that a confirmation chose for a mechanism, if it tried rates."""
+        cell = self.means.get(part, {}).get(mechanism.key)
+        return cell.learning_rate if cell else None
 
     def _by_part(self, *, is_tested: bool) -> dict[str, dict[str, Cell]]:
         parts: dict[str, dict[str, Cell]] = {}
@@ -329,6 +332,18 @@ def task_and_data(setup: RunSetup) -> str:
     _, _, path = str(data).partition(":")
     is_path = path.startswith(("/", "~"))
     return f"{setup.front_task.name} on {f'folder {PurePath(path).name}' if is_path else data}"
+
+
+def _confirmations(run: Run) -> Iterator[Training]:
+    """Yield the trainings of ``nas confirm``, with their learning rates if rates were tried."""
+    own, recorded = run.setup.front_task, run.trainings("confirm")
+    rates = {t.task: t.learning_rate for t in recorded if t.learning_rate is not None}
+    if any(t.task in rates for t in recorded if t.stage == "search"):
+        fields = _task_fields(run.setup)
+        rates[own.fingerprint] = {**fields, **fields.get("task", {})}["learning_rate"]
+    for t in recorded:
+        if t.stage != "search" or t.task == own.fingerprint or t.task in rates:
+            yield replace(t, learning_rate=rates.get(t.task))
 
 
 def _task_fields(setup: RunSetup) -> dict[str, Any]:

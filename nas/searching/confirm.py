@@ -169,13 +169,8 @@ def plan_confirmation(
 def confirm_run(
     writer: RunWriter, plan: ConfirmationPlan, make_evaluator: MakeEvaluator
 ) -> Generator[tuple[ConfirmationStage, ComparedMechanism, Training], None, None]:
-    """Train as planned, and yield each training of the plan, a new one after it is recorded.
-
-    A training at another learning rate than the task's own is recorded in the stage "search"; the
-    fingerprint of its task tells it apart.
-    """
+    """Train as planned, and yield each training of the plan, a new one after it is recorded."""
     for stage in plan.stages:
-        own = task_fingerprint(stage.task, stage.data)
         with on_demand(partial(make_evaluator, stage.task, stage.data)) as evaluator:
             train = partial(study_at_rates, metric=plan.metric) if stage.is_tuned else study
             for training in train(
@@ -191,8 +186,7 @@ def confirm_run(
             ):
                 mechanism = plan.trained[training.key]
                 if training.recorded == NOT_RECORDED:
-                    kept = stage.part if training.task == own else "search"
-                    named = replace(training, name=mechanism.name, stage=kept)
+                    named = replace(training, name=mechanism.name, stage=stage.part)
                     writer.record_training(named, None)
                 yield stage, mechanism, training
 

@@ -43,8 +43,7 @@ def simulate(first, second, direction="max"):
         }
         left = open_rates(choosing, direction)
         yield tuple(
-            tune({rate: own[rate] for rate in left[name]}, repeats, direction)
-            for name, own in both.items()
+            tune({rate: own[rate] for rate in left[name]}, direction) for name, own in both.items()
         )
 
 
@@ -111,10 +110,10 @@ def test_rates_are_chosen_by_the_first_seeds_and_failures_exclude_a_rate():
         0.2: {0: 2.0, 1: 1.0, 2: 9.0},
         0.3: {0: 8.0, 1: 8.0, 2: None},
     }
-    assert (tune(scores, 3, "max").rate, tune(scores, 3, "min").rate) == (0.1, 0.2)
-    assert tune(scores, 3, "max").by_rate == {0.1: {2: 0.0}, 0.2: {2: 9.0}}
-    assert tune({0.3: scores[0.3]}, 3, "max") is None
-    assert tuned_difference(tune(scores, 3, "max"), None, "max") is None
+    assert (tune(scores, "max").rate, tune(scores, "min").rate) == (0.1, 0.2)
+    assert tune(scores, "max").by_rate == {0.1: {2: 0.0}, 0.2: {2: 9.0}}
+    assert tune({0.3: scores[0.3]}, "max") is None
+    assert tuned_difference(tune(scores, "max"), None, "max") is None
 
 
 def test_difference_at_one_rate_is_student_t_test():

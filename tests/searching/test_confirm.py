@@ -195,5 +195,11 @@ def test_rates_left_open_are_trained_and_recorded_apart(folder: Any) -> None:
     with open_run(folder) as run:
         recorded, view = run.trainings("confirm"), RunView.read(run)
         assert len({training.task for training in recorded}) == num_rates
-        assert {t.task for t in view.confirmations} == {run.setup.task.fingerprint}
-    assert list(view.fresh) == ["fresh"]
+    assert {t.learning_rate for t in view.confirmations} == {0.001, 0.003, 0.01}
+    printed = {one["id"]: one["parts"]["fresh"] for one in answer["rows"]}
+    assert view.metric is not None
+    for (_, key), cell in view.confirmation(view.metric).cells.items():
+        if candidate := view.trained.get(key):
+            told = cell.to_dict()
+            for name in ("learning_rate", "mean", "values", "difference"):
+                assert told[name] == printed[candidate.digest][name]

@@ -116,7 +116,11 @@ def _curves(
     metric, reference = view.metric, view.reference_candidate
     if metric is None:
         return []
-    trainings = [("own" if part == "search" else "fresh", training) for part, training in own]
+    trainings = [
+        ("own" if part == "search" else "fresh", training)
+        for part, training in own
+        if training.learning_rate in (None, view.chosen_rate(part, mechanism))
+    ]
     if reference is not None and reference is not mechanism:
         trainings = [*(("base", training) for training in reference.searched), *trainings]
     by_task: dict[str, list[tuple[str, list[float]]]] = {}
