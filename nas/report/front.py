@@ -19,7 +19,7 @@ from nas.report.front_columns import front_columns, is_estimated
 from nas.report.result import Result, data_frame
 from nas.report.run_view import RunView, task_and_data
 from nas.report.table import Table, line_width, named_values, say, say_table, words
-from nas.report.units import FRACTION, amount, duration, header, limit_text, percent
+from nas.report.units import FRACTION, amount, duration, header, limit_text
 from nas.store import RUNS, Candidate, RunSetup, find_run, open_run
 
 if TYPE_CHECKING:
@@ -222,7 +222,6 @@ def tally(view: RunView) -> list[tuple[str, str]]:
     """Return a run's totals, such as proposals, failures and time, as pairs of name and text."""
     counts = view.counts
     reasons = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in view.failures.items())
-    busy = "" if view.busy is None else f"; workers busy {percent(view.busy)} %"
     corner = ", ".join(
         f"{header(o.name)} {amount(o.corner, o.unit)}{' %' if o.unit == FRACTION else ''}"
         f"{'' if o.limit is None else ' (limit)'}"
@@ -232,7 +231,7 @@ def tally(view: RunView) -> list[tuple[str, str]]:
         f"{counts.proposed}: {counts.evaluated} evaluated, {counts.repeated} repeated, "
         f"{counts.replayed} replayed, {counts.rejected} rejected"
     )
-    time = f"{duration(view.wall_seconds)}; {view.core_time}{busy}"
+    time = f"{duration(view.wall_seconds)}; {view.core_time}"
     return [
         ("proposed", proposed),
         ("failed", f"{counts.failed}" + (f" ({reasons})" if reasons else "")),

@@ -50,8 +50,6 @@ class RunView:
             purpose and index of the seed.
         confirmations: all trainings with seeds that the search never used. Their learning rates are
             None unless rates were tried under their task.
-        wall_seconds: total duration of all sessions, from a start or resume until a stop.
-        busy: fraction of the workers' time spent in trainings; None while a session is open.
     """
 
     name: str
@@ -68,8 +66,6 @@ class RunView:
     generations: tuple[Generation, ...]
     sessions: tuple[Session, ...]
     counts: Counts
-    wall_seconds: float
-    busy: float | None
 
     @classmethod
     def read(cls, run: Run, label: str | None = None, name: str | None = None) -> RunView:
@@ -90,8 +86,6 @@ class RunView:
                 if proposal.key and proposal.name:
                     names[proposal.key] = (*names.get(proposal.key, ()), proposal.name)
             trainings = [training for c in candidates for training in c.searched]
-            wall, available = session_seconds(run)
-            busy = math.fsum(training.evaluation.wall_seconds for training in trainings)
             return cls(
                 name=name or run.name,
                 label=label or run.name,
@@ -107,8 +101,6 @@ class RunView:
                 generations=run.generations(),
                 sessions=run.sessions(),
                 counts=run.counts(),
-                wall_seconds=wall,
-                busy=min(1.0, busy / available) if available else None,
             )
 
     @cached_property
@@ -253,6 +245,21 @@ class RunView:
         return dict(Counter(reasons.values()))
 
     @property
+    def wall_seconds(self) -> float:
+        """The total duration of all sessions, from a start or resume until a stop, in seconds.
+
+        A session without a recorded end counts until the last generation that was completed in it.
+        """
+        finished = [generation.finished for generation in self.generations]
+        wall, limit = 0.0, None
+        for past in reversed(self.sessions):
+            before = (f for f in finished if f > past.started and (limit is None or f <= limit))
+            end = past.ended or max(before, default=past.started)
+            wall += max(0.0, (end - past.started).total_seconds())
+            limit = past.started
+        return wall
+
+    @property
     def core_seconds(self) -> float:
         """The processor time of all trainings of the search, in seconds."""
         return math.fsum(training.evaluation.core_seconds for training in self.trainings)
@@ -349,23 +356,3 @@ def _confirmations(run: Run) -> Iterator[Training]:
 def _task_fields(setup: RunSetup) -> dict[str, Any]:
     fields = parse_yaml(setup.front_task.text, setup.front_task.name)
     return fields if isinstance(fields, dict) else {}
-
-
-def session_seconds(run: Run) -> tuple[float, float]:
-    """Return the total duration of all sessions in seconds, and that times their workers.
-
-    A session without a recorded end counts until the last generation that was completed in it. The
-    second number is 0 while a session is open.
-    """
-    finished = [generation.finished for generation in run.generations()]
-    wall = available = 0.0
-    limit, is_closed = None, True
-    for past in reversed(run.sessions()):
-        is_closed = is_closed and past.ended is not None
-        before = (f for f in finished if f > past.started and (limit is None or f <= limit))
-        end = past.ended or max(before, default=past.started)
-        seconds = max(0.0, (end - past.started).total_seconds())
-        wall += seconds
-        available += seconds * past.workers
-        limit = past.started
-    return wall, available if is_closed else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from nas.api.doctor import check_run
-from nas.report.run_view import RunView, session_seconds
+from nas.report.run_view import RunView
 from nas.store import open_run
 from tests.recorded_run import record_run
 
@@ -25,21 +26,19 @@ def test_published_mechanisms_have_all_their_names(view: RunView) -> None:
     assert view.reference_candidate is named["mha"]
 
 
-def test_a_killed_session_ended_with_the_last_generation_before_the_next() -> None:
+def test_a_killed_session_ended_with_the_last_generation_before_the_next(view: RunView) -> None:
     def at(minutes: float) -> datetime:
         return datetime(2026, 3, 1, 12, tzinfo=UTC) + timedelta(minutes=minutes)
 
     def session(start: float, end: float | None) -> Any:
         ended = None if end is None else at(end)
-        return SimpleNamespace(started=at(start), ended=ended, workers=2)
+        return SimpleNamespace(started=at(start), ended=ended)
 
-    generations = [SimpleNamespace(finished=at(minutes)) for minutes in (1, 2.5, 12)]
-    run: Any = SimpleNamespace(
-        generations=lambda: generations, sessions=lambda: (session(0, None), session(10, 14))
-    )
-    assert session_seconds(run) == (60 * 6.5, 0.0)
-    run.sessions = lambda: (session(0, 3), session(10, 14))
-    assert session_seconds(run) == (60 * 7, 60 * 14)
+    generations: Any = tuple(SimpleNamespace(finished=at(minutes)) for minutes in (1, 2.5, 12))
+    for first_end, minutes in ((None, 6.5), (3, 7)):
+        sessions = session(0, first_end), session(10, 14)
+        changed = dataclasses.replace(view, generations=generations, sessions=sessions)
+        assert changed.wall_seconds == 60 * minutes
 
 
 @pytest.fixture(scope="module", params=[-300, 10**6], ids=["back", "ahead"])
@@ -57,4 +56,4 @@ def test_front_does_not_depend_on_the_clock(folder: Path, recorded_run: Path) ->
 
 def test_no_time_is_negative(folder: Path) -> None:
     with open_run(folder) as run:
-        assert min(session_seconds(run)) >= 0
+        assert RunView.read(run).wall_seconds >= 0
