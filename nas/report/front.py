@@ -178,12 +178,9 @@ def no_front(view: RunView) -> str:
             "more generations goes on."
         )
     else:
-        words = dict(tally(view))
-        more = {
-            "running": "It is running: look again later.",
-            "stopped": f"`nas resume {label}` goes on with it.",
-            "finished": "See why in the record: table trainings of run.sqlite, column error.",
-        }[view.status]
+        words, more = dict(tally(view)), f"`nas report {label} -o run.html` shows each training."
+        if view.status == "stopped":
+            more = f"`nas resume {label}` goes on with it."
         reason = (
             f"no training has ended well yet. Proposed: {words['proposed']}; failed: "
             f"{words['failed']}; stopped at a gate: {counts.stopped}. {more}"
