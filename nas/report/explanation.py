@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 # The verdict on an edit after which the mechanism is worse, better or the same.
 OF_EDITS: Final = {"worse": "needed", "better": "harmful", "same": "harmless"}
 TITLES: Final = {"edits": "Edits of {source}", "controls": "Controls, beside {source}"}
-ROWS: Final = {"edits": "edit", "controls": "control"}
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ def explanation_table(console: Console, result: ExplainResult) -> None:
     for part, title in TITLES.items():
         if rows := getattr(result, part):
             say(console, "", title.format(source=source))
-            say_table(console, Table(explanation_columns(result, ROWS[part]), rows))
+            say_table(console, Table(explanation_columns(result), rows))
     say(console, "", *explanation_legend(result))
     for row in (result.mechanism, *result.edits, *result.controls):
         for reason, count in row.trained.failed.items():
@@ -168,8 +167,8 @@ def explanation_legend(result: ExplainResult) -> tuple[str, str]:
     )
 
 
-def explanation_columns(result: ExplainResult, title: str = "change") -> list[Column[ExplainRow]]:
-    """Return the columns of the table of an explanation; ``title`` is that of the descriptions."""
+def explanation_columns(result: ExplainResult) -> list[Column[ExplainRow]]:
+    """Return the columns of the table of an explanation."""
 
     def added(name: str) -> Column[ExplainRow]:
         def cost(row: ExplainRow) -> float:
@@ -185,7 +184,7 @@ def explanation_columns(result: ExplainResult, title: str = "change") -> list[Co
     unit, costs = result.metric.unit, result.mechanism.trained.costs
     return [
         of("part"),
-        of("words", title),
+        of("words", "mechanism"),
         of("id"),
         Column("mean", None, lambda row: row.trained.mean),
         of("verdict", "verdict"),

@@ -17,7 +17,6 @@ from nas.common.text import plural
 from nas.report.comparison import Row
 from nas.report.comparison_table import comparison_columns, comparison_legend
 from nas.report.explanation import (
-    ROWS,
     TITLES,
     ExplainResult,
     ExplainRow,
@@ -206,9 +205,7 @@ def _explanation(view: RunView, result: ExplainResult) -> dict[str, Any]:
     sign = 1 if metric.direction == "max" else -1  # the edit of the largest loss is first
     edits = sorted(result.edits, key=lambda e: sign * e.difference.mean if e.difference else 0.0)
     rows = [*edits, *result.controls]
-    heads, cells = judged(
-        Table(explanation_columns(result, " or ".join(ROWS.values())), rows), margin=result.margin
-    )
+    heads, cells = judged(Table(explanation_columns(result), rows), margin=result.margin)
     parts = {"edits": cells[: len(edits)], "controls": cells[len(edits) :]}
     return {
         "name": name,
