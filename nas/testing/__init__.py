@@ -1,4 +1,4 @@
-"""A conformance kit for packages of plug-ins: one check for each family of extensions.
+"""A conformance kit for packages of plug-ins: checks of primitives, mechanisms and tasks.
 
     from nas.testing import check_primitive
 
