@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nas.api.execution import task_of
 from nas.common.config import parse_model
 from nas.common.errors import ConfigError, SpaceError
 from nas.genome.mechanisms import mechanism
@@ -14,8 +15,18 @@ from nas.space import SearchSpace, load_space
 from nas.space.rules import load_policy
 from nas.space.space import FOLDER, seeds
 
+NAMES = sorted(path.stem for path in Path(FOLDER).glob("*.yaml"))
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in Path(FOLDER).glob("*.yaml")))
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_task_of_a_space_suits_its_placements(name: str) -> None:
+    space = load_space(name)
+    task = task_of(space, None, None).main
+    assert task.is_causal == space.causal
+    assert all(placement.layers(task.depth) for placement in space.placement)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_space_contains_the_mechanisms_with_which_it_starts(name: str) -> None:
     space = load_space(name)
     started = [entry.name for entry in seeds(space, load_policy(space.policy))]

@@ -34,6 +34,16 @@ def test_built_in_gated_task():
     assert task.gates["recall"].task == load_task("recall")
 
 
+def test_the_gate_of_text_takes_a_tenth_of_its_training_at_most():
+    task = load_task("text-and-recall")
+    assert task.main == load_task("text")
+    gate, text = (
+        each.epochs * each.train_examples * each.sizes.tokens * each.depth
+        for each in (task.gates["recall"].task, task.main)
+    )
+    assert gate / text < 0.1
+
+
 def test_data_of_a_recorded_gated_task_may_have_moved():
     task = gated()
     moved = parse_task({**task.to_dict(), "data": "file:/there"}, "frozen")
