@@ -12,23 +12,21 @@ from nas.genome import Visibility
 from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
 from nas.tasks.base import IGNORE_INDEX
+from tests.genomes import build
 
 
-@pytest.fixture
-def others(genome):
-    """Mechanisms that cannot look up a token by its content, or not far enough."""
+def plain(normaliser):
+    return build(("scaled_dot_product", "qk"), (normaliser, [0]), ("weighted_sum", [1, "v"]))
 
-    def plain(normaliser):
-        return genome(("scaled_dot_product", "qk"), (normaliser, [0]), ("weighted_sum", [1, "v"]))
 
-    standard = mechanism("mha").genome
-    return {
-        "uniform": mechanism("uniform").genome,
-        "linear attention": plain("softmax_free"),
-        "raw sigmoid": plain("sigmoid"),
-        "window of 8": replace(standard, visibility=Visibility(window=8)),
-        "champion_2025": mechanism("champion_2025").genome,
-    }
+# Mechanisms that cannot look up a token by its content, or not far enough.
+OTHERS = {
+    "uniform": mechanism("uniform").genome,
+    "linear attention": plain("softmax_free"),
+    "raw sigmoid": plain("sigmoid"),
+    "window of 8": replace(mechanism("mha").genome, visibility=Visibility(window=8)),
+    "champion_2025": mechanism("champion_2025").genome,
+}
 
 
 def test_recall_asks_each_key_once_for_its_value():
@@ -78,17 +76,15 @@ def test_copying_asks_for_the_symbols_in_order():
         ("copying", 0.85, 0.40, 12, ["uniform"]),
     ],
 )
-def test_tasks_separate_mechanisms_for_every_seed(
-    name, least, most, seconds, failing, seed, others
-):
+def test_tasks_separate_mechanisms_for_every_seed(name, least, most, seconds, failing, seed):
     """Mechanisms that look up tokens by content learn the task; the failing ones do not."""
     task = load_task(name)
     data = task.load()
     learnt = train(mechanism("mha").genome, task, data, seed)
     assert learnt.metrics["accuracy"] >= least
     assert learnt.core_seconds <= seconds
-    for other in failing or others:
-        assert train(others[other], task, data, seed).metrics["accuracy"] <= most, other
+    for other in failing or OTHERS:
+        assert train(OTHERS[other], task, data, seed).metrics["accuracy"] <= most, other
 
 
 def train(genome, task, data, seed=0):
