@@ -25,11 +25,7 @@ class SimulatedPool:
             a failed evaluation, "refused", "hangs", or "spent" for a worker's last training.
         start_seconds: time that a worker takes to start; math.inf if there is no room.
 
-    Attributes:
-        now: the clock, in seconds.
-        busy: total time of trainings without a fault, in seconds.
-        started, killed: numbers of workers.
-        submitted, alone: keys of trials in order of their start, and of those that ran alone.
+    The clock ``now`` and ``busy``, the total time of trainings without a fault, are in seconds.
     """
 
     def __init__(
