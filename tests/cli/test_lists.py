@@ -11,31 +11,18 @@ import pytest
 @pytest.mark.parametrize(
     ("command", "name", "fact"),
     [
-        ("spaces", "attention_v2", "Every primitive that suits a task of one size"),
+        ("spaces", "quickstart", "A small space for a first look"),
         ("tasks", "bytes", "Predict the next byte of a text"),
         ("primitives", "softmax", "Softmax"),
     ],
 )
-def test_list_describes_what_there_is(nas: Any, command: str, name: str, fact: str) -> None:
+def test_lists_and_their_entries_are_shown(nas: Any, command: str, name: str, fact: str) -> None:
     listed = nas(command)
     assert listed.status == 0, listed.err
     assert name in listed.out
     answer = json.loads(nas(command, "--json").out)
     assert fact in answer[name]
     assert all(answer.values())
-
-
-def test_search_without_a_space_names_the_spaces(nas: Any) -> None:
-    result = nas("search", "--gens", 1)
-    assert result.status == 2
-    assert "attention_v2, hybrid_causal" in result.err
-    assert "nas spaces" in result.err
-
-
-@pytest.mark.parametrize(
-    ("command", "name"), [("spaces", "quickstart"), ("tasks", "bytes"), ("primitives", "decay")]
-)
-def test_one_of_them_is_shown(nas: Any, command: str, name: str) -> None:
     shown = nas(command, name)
     assert shown.status == 0, shown.err
     answer = json.loads(nas(command, name, "--json").out)
@@ -47,3 +34,10 @@ def test_one_of_them_is_shown(nas: Any, command: str, name: str) -> None:
     absent = nas(command, "nowhere.yaml")
     assert absent.status == 2
     assert absent.err.count("\n") == 1
+
+
+def test_search_without_a_space_names_the_spaces(nas: Any) -> None:
+    result = nas("search", "--gens", 1)
+    assert result.status == 2
+    assert "attention_v2, hybrid_causal" in result.err
+    assert "nas spaces" in result.err
