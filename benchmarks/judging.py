@@ -156,16 +156,11 @@ def _at_rates(worse: Array, effect: float, rng: np.random.Generator) -> Row:
     # Of either mechanism at its chosen rate, against the other one at each rate.
     claims = (evidence(best - pairs[:, ::-1], "typical", LEARNED) >= needed(1)).any(axis=-1)
     at_chosen = np.take_along_axis(claims, chosen[:, ::-1, None], axis=2)
-    evaluated = np.mean([_evaluate(each) for each in scores], axis=0)
-    shares = {
-        "judge": claims.all(axis=2).any(axis=1).mean(),
-        "judge, chosen rates alone": at_chosen.any(axis=(1, 2)).mean(),
-        "evaluate": evaluated[0],
-        "evaluate, chosen rates alone": evaluated[1],
-        "trainings": evaluated[2],
-    }
-    named = {"other rates worse by": ", ".join(f"{each:g}" for each in worse[1:])}
-    return {**named, "gain": effect, **{name: f"{share:.1%}" for name, share in shares.items()}}
+    judged = claims.all(axis=2).any(axis=1).mean(), at_chosen.any(axis=(1, 2)).mean()
+    shares = *judged, *np.mean([_evaluate(each) for each in scores], axis=0)
+    titles = ("judge", "at chosen rates", "evaluate", "t test at chosen rates", "trainings")
+    named = {"other rates worse by": ", ".join(f"{each:g}" for each in worse[1:]), "gain": effect}
+    return named | {title: f"{share:.1%}" for title, share in zip(titles, shares, strict=True)}
 
 
 def _evaluate(scores: Array) -> tuple[bool, bool, float]:
@@ -173,20 +168,13 @@ def _evaluate(scores: Array) -> tuple[bool, bool, float]:
 
     The others are whether Student's test at the chosen rates does, and the share of trainings.
     """
-    seeds = CHOOSING_SEEDS + REPORTED
-    named = {
-        str(i): {float(rate): dict(enumerate(values[:seeds])) for rate, values in enumerate(own)}
-        for i, own in enumerate(scores)
-    }
-    choosing = {
-        name: {rate: {i: values[i] for i in range(CHOOSING_SEEDS)} for rate, values in own.items()}
-        for name, own in named.items()
-    }
-    rates = open_rates(choosing, "max")
-    tuned = [tune({rate: own[rate] for rate in rates[i]}, "max") for i, own in named.items()]
-    claim, alone = (
-        tuned_difference(*tuned, "max"),
-        difference(paired(*(each.values for each in tuned))),
+    few, every = (
+        [{float(r): dict(enumerate(row[:seeds])) for r, row in enumerate(own)} for own in scores]
+        for seeds in (CHOOSING_SEEDS, CHOOSING_SEEDS + REPORTED)
     )
-    cost = np.mean([CHOOSING_SEEDS + REPORTED * len(open_) / 3 for open_ in rates.values()]) / seeds
-    return claim["p"] < LEVEL, alone["p"] < LEVEL, cost
+    rates = [*open_rates({str(i): own for i, own in enumerate(few)}, "max").values()]
+    tuned = [tune({r: own[r] for r in left}, "max") for left, own in zip(rates, every, strict=True)]
+    tests = tuned_difference(*tuned, "max"), difference(paired(*(one.values for one in tuned)))
+    closed = 1 - np.mean([len(left) for left in rates]) / scores.shape[1]
+    cost = 1 - closed * REPORTED / (CHOOSING_SEEDS + REPORTED)
+    return *(test["p"] < LEVEL for test in tests), cost

@@ -36,10 +36,10 @@ class TunedScores:
     """The chosen learning rate, and the values of the seeds that did not choose it, by rate."""
 
     rate: float
-    by_rate: Mapping[float, Mapping[int, float]]
+    by_rate: Mapping[float, Mapping[int, float | None]]
 
     @property
-    def values(self) -> Mapping[int, float]:
+    def values(self) -> Mapping[int, float | None]:
         """The values at the chosen rate, by repeat."""
         return self.by_rate[self.rate]
 

@@ -30,7 +30,7 @@ from nas.common.differences import (
     successful,
 )
 from nas.common.objectives import Metric, Objective
-from nas.common.rates import TunedScores, tune, tuned_difference
+from nas.common.rates import CHOOSING_SEEDS, TunedScores, tune, tuned_difference
 from nas.common.text import last_line
 from nas.evaluation.trial import Evaluation
 from nas.report.result import Result, data_frame
@@ -229,6 +229,7 @@ def compare(
     *,
     absent: Mapping[str, Mapping[str, str]] | None = None,
     found: Mapping[str, Mapping[str, float | None]] | None = None,
+    chosen: Mapping[str, float] = {},
     test: bool = False,
     run: str | None = None,
 ) -> Comparison:
@@ -236,14 +237,16 @@ def compare(
 
     Mechanisms have the order of their first trainings in ``trained``, parts the order of ``tasks``.
     ``seeds`` is the number of reported trainings of each mechanism in each part. ``absent`` and
-    ``found`` are those of ``Row``, by name of the mechanism.
+    ``found`` are those of ``Row``, by name of the mechanism. ``chosen`` are the learning rates that
+    are reported, failures included; by default `tune` chooses them.
     """
     parts: dict[str, dict[str, list[TrainingRow]]] = {}
     for row in sorted(trained, key=lambda row: ([*tasks].index(row.part), row.repeat)):
         parts.setdefault(row.part, {}).setdefault(row.mechanism, []).append(row)
     metrics = {row.part: row.metric for row in trained}
     cells = {
-        part: _compare_part(groups, metrics[part], against, seeds) for part, groups in parts.items()
+        part: _compare_part(groups, metrics[part], against, chosen)
+        for part, groups in parts.items()
     }
     digests = {row.mechanism: row.digest for row in trained}
     return Comparison(
@@ -272,10 +275,10 @@ def _compare_part(
     groups: Mapping[str, Sequence[TrainingRow]],
     metric: Metric | Objective,
     against: str | None,
-    seeds: int,
+    chosen: Mapping[str, float],
 ) -> dict[str, Cell]:
     """Return the results of one part by mechanism, with differences to the reference."""
-    tuned = {name: _tuned(group, metric) for name, group in groups.items()}
+    tuned = {name: _tuned(group, metric, chosen.get(name)) for name, group in groups.items()}
     cells = {name: cell_of(group, tuned[name]) for name, group in groups.items()}
     differences: dict[str, Difference] = {}
     for name, cell in cells.items():
@@ -298,12 +301,17 @@ def _compare_part(
     return {name: replace(cell, difference=differences.get(name)) for name, cell in cells.items()}
 
 
-def _tuned(group: Sequence[TrainingRow], metric: Metric | Objective) -> TunedScores | None:
+def _tuned(
+    group: Sequence[TrainingRow], metric: Metric | Objective, chosen: float | None
+) -> TunedScores | None:
     scores: dict[float, dict[int, float | None]] = {}
     for row in group:
         if row.learning_rate is not None:
             scores.setdefault(row.learning_rate, {})[row.repeat] = row.value
-    return tune(scores, metric.direction)
+    if chosen is None:
+        return tune(scores, metric.direction)
+    reported = {i: value for i, value in scores[chosen].items() if i >= CHOOSING_SEEDS}
+    return TunedScores(chosen, {chosen: reported})
 
 
 def cell_of(group: Sequence[TrainingRow], tuned: TunedScores | None = None) -> Cell:
@@ -326,7 +334,11 @@ def cell_of(group: Sequence[TrainingRow], tuned: TunedScores | None = None) -> C
         is_measured=group[0].is_measured,
         difference=None,
         learning_rate=tuned.rate if tuned else None,
-        rates={f"{r:g}": fmean(v.values()) for r, v in tuned.by_rate.items()} if tuned else {},
+        rates={
+            f"{rate:g}": fmean(kept)
+            for rate, by_repeat in (tuned.by_rate if tuned else {}).items()
+            if (kept := successful(by_repeat).values())
+        },
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any, Final
@@ -148,7 +148,7 @@ def make_judgement(
         source=source,
         against=against,
         task=task,
-        comparison=_comparison(ordered, task, chosen, len(gains)),
+        comparison=compare(ordered, {task: task}, None, len(gains), chosen=chosen),
         claim=claim,
         claims={each: result(each) for each in CLAIMS},
         difference={
@@ -160,35 +160,6 @@ def make_judgement(
         cap=cap,
         place=place,
         places=places,
-    )
-
-
-def _comparison(
-    rows: Sequence[TrainingRow], task: str, chosen: Mapping[str, float], pairs: int
-) -> Comparison:
-    """Return the comparison of the pairs at the chosen rates, with the cost of the other rows."""
-    if not chosen:
-        return compare(rows, {task: task}, None, pairs)
-    shown = [
-        row
-        for row in rows
-        if row.repeat >= CHOOSING_SEEDS and row.learning_rate == chosen[row.mechanism]
-    ]
-    result = compare([replace(row, learning_rate=None) for row in shown], {task: task}, None, pairs)
-    seconds = (sum(row.evaluation.core_seconds for row in each) for each in (rows, shown))
-    return replace(
-        result,
-        rows=tuple(
-            replace(
-                row, parts={task: replace(row.parts[task], learning_rate=chosen[row.mechanism])}
-            )
-            for row in result.rows
-        ),
-        tuning={
-            "trainings": len(rows) - len(shown),
-            "core_seconds": float(next(seconds) - next(seconds)),
-        },
-        trained=tuple(rows),
     )
 
 
