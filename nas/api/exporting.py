@@ -37,7 +37,6 @@ class ExportResult(Result):
             whose outputs are not compared.
         layer: index of the layer whose trained weights are written; None for initial weights.
         weights: the file of trained weights beside ``path``, if there is one.
-        remarks: sentences on head counts below one, for which one head is used.
     """
 
     path: Path
@@ -46,7 +45,6 @@ class ExportResult(Result):
     difference: float | None = None
     layer: int | None = None
     weights: Path | None = None
-    remarks: tuple[str, ...] = ()
 
 
 @public
@@ -123,8 +121,7 @@ def export(
     if layer is not None and trained is not None and not export_format.is_graph:
         beside = path.with_suffix(".safetensors")
         write_file(beside, weights_file(resolved.genome, layer, trained))
-    remarks = tuple(f"{remark}." for remark in request.plan.remarks(sizes.heads))
-    return ExportResult(path, sizes.dim, sizes.heads, difference, layer, beside, remarks)
+    return ExportResult(path, sizes.dim, sizes.heads, difference, layer, beside)
 
 
 def _trained(

@@ -164,8 +164,6 @@ def export(
 
     result = exporting.export(**options.arguments(context))
     tell(f"{path}: dim={result.dim}, heads={result.heads}.")
-    for remark in result.remarks:
-        tell(remark)
     if result.difference is not None:
         tell(f"Its outputs differ from the mechanism's by {result.difference:.1e}.")
     if path.suffix == ".py":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from nas.common.errors import GenomeError
-from nas.compiler import formula, make_plan
+from nas.compiler import formula
 from nas.costs import COSTS, attention_cost, default_costs
 from nas.genome import ModelSizes
 from nas.genome.canonical import digest
@@ -58,15 +58,14 @@ def sizes_of(sources: Iterable[Source], **given: int | None) -> Sizes:
 class CostRow:
     """The cost of one attention block of a mechanism at one sequence length.
 
-    ``remarks`` are sentences on the effects of the head count. The cost ``is_measured`` if the
-    mechanism is a user's own torch module; costs that cannot be measured are missing.
+    It ``is_measured`` if the mechanism is a user's own torch module; costs that cannot be measured
+    are missing.
     """
 
     source: str
     name: str
     tokens: int
     cost: dict[str, int]
-    remarks: tuple[str, ...] = ()
     is_measured: bool = False
 
 
@@ -134,10 +133,9 @@ def count_costs(
             module, text = source.mechanism, source.text
             rows += [_measured_row(text, module, ModelSizes(dim, heads, 1, n)) for n in lengths]
             continue
-        remarks = tuple(f"{remark}." for remark in make_plan(source.genome).remarks(heads))
         for tokens in lengths:
             cost = attention_cost(source.genome, dim=dim, heads=heads, tokens=tokens)
-            rows.append(CostRow(source.text, source.name, tokens, cost, remarks))
+            rows.append(CostRow(source.text, source.name, tokens, cost))
     return CostTable(dim, heads, tuple(rows))
 
 
@@ -156,8 +154,6 @@ def show_costs(console: Console, result: CostTable) -> None:
     say_table(console, costs_table(result.rows))
     if any(row.is_measured for row in result.rows):
         say(console, "", MEASURED)
-    remarks = (f"{row.name}: {remark}" for row in result.rows for remark in row.remarks)
-    say(console, *dict.fromkeys(remarks))
 
 
 def mechanisms_table(sizes: Sizes) -> Table[CostRow]:

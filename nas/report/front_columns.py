@@ -37,10 +37,6 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
     ]
     for objective in setup.objectives:
         columns += (_metric if objective.is_metric else _cost)(view, objective)
-    if setup.target is not None and metric is not None:
-        about = f"short: mean of the member's trainings under {setup.task.name}."
-        mean, key = _item("short_scores", metric.name), f"{metric.name}_short"
-        columns.append(Column(key, "short", mean, unit=metric.unit, about=about, rank=2))
     units = {measured.name: measured.unit for measured in setup.metrics}
     for name in (name for name in metrics if name not in objectives):
         unit = units.get(name, "")

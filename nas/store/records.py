@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -265,14 +265,9 @@ class Candidate:
         return self.trainings if self.target is None else self.target
 
     @cached_property
-    def short_scores(self) -> Mapping[str, float]:
-        """Mean of each metric over the trainings under the run's task; empty unless ``is_ok``."""
-        return {name: mean for name, (mean, _) in self._means(self.trainings).items()}
-
-    @cached_property
     def scores(self) -> Mapping[str, float]:
         """Mean of each measured metric over ``scored``, by name; empty unless ``is_ok``."""
-        return {name: mean for name, (mean, _) in self._means(self.scored).items()}
+        return {name: mean for name, (mean, _) in self._means.items()}
 
     @cached_property
     def errors(self) -> Mapping[str, float]:
@@ -282,8 +277,7 @@ class Candidate:
         """
         if self.estimate is not None:
             return self.estimate.errors
-        means = self._means(self.scored)
-        return {name: error for name, (_, error) in means.items() if error is not None}
+        return {name: error for name, (_, error) in self._means.items() if error is not None}
 
     @cached_property
     def objectives(self) -> Mapping[str, float]:
@@ -297,10 +291,11 @@ class Candidate:
         """The probability of being in the front (``Estimate.p``); None if not estimated."""
         return None if self.estimate is None else self.estimate.p
 
-    def _means(self, trainings: Sequence[Training]) -> dict[str, tuple[float, float | None]]:
+    @cached_property
+    def _means(self) -> dict[str, tuple[float, float | None]]:
         if not self.is_ok:
             return {}
-        metrics = [training.evaluation.metrics for training in trainings]
+        metrics = [training.evaluation.metrics for training in self.scored]
         return {name: mean_and_error([row[name] for row in metrics]) for name in metrics[0]}
 
 

@@ -42,11 +42,10 @@ def test_front_members_are_confirmed_once(nas: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("at_tasks")
-def test_search_of_a_target_task_shows_short_scores(nas: Any) -> None:
+def test_search_of_a_target_task(nas: Any) -> None:
     options = ("--gens", 5, "--pop", 8, "--run", "a", "--target", "more.yaml", *LOCAL)
     searched = nas("search", "--space", "quickstart", "--task", "tiny.yaml", *options)
     assert searched.status == 0
-    assert "short: mean of the member's trainings under tiny." in searched.out
     assert json.loads(nas("front", "a", "--json").out)["task"] == "more"
     refused = nas("search", "--space", "quickstart", "--task", "tiny.yaml", "--target", "bytes")
     assert refused.status == 2
