@@ -1,4 +1,4 @@
-"""A conformance kit for packages of plug-ins: checks of primitives, mechanisms and tasks.
+"""A conformance kit for packages of plug-ins: checks of primitives and mechanisms.
 
     from nas.testing import check_primitive
 
@@ -11,6 +11,5 @@ AssertionError with the broken promise, the case, what was found and what was ex
 
 from nas.testing.mechanisms import check_mechanism
 from nas.testing.primitives import check_primitive
-from nas.testing.tasks import check_task
 
-__all__ = ["check_mechanism", "check_primitive", "check_task"]
+__all__ = ["check_mechanism", "check_primitive"]

@@ -6,21 +6,17 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from nas.common.errors import GenomeError
-from nas.genome import ModelSizes
 from nas.genome.primitives import Role
 from nas.genome.primitives.base import REGISTRY, primitive
 from nas.genome.primitives.tensors import drop_padding
 from nas.testing import check_mechanism, check_primitive
 from nas.testing.mechanisms import sees_no_later_token_and_no_other_example
 from nas.testing.promises import keep
-from nas.testing.tasks import MODEL_PROMISES, loads_the_same_data
-from tests.contracts.test_plugins import TINY
 from tests.genomes import build
 
 pytestmark = pytest.mark.usefixtures("restored_registries")
@@ -162,25 +158,3 @@ def test_kit_detects_a_broken_mechanism() -> None:
     mha = build(("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
     with pytest.raises(AssertionError, match=r"\[\] have none; expected \['wq.weight'\]"):
         check_mechanism(mha, still=["wq.weight"])
-
-
-def load_by_chance(task: Any) -> Any:
-    """Other data at every load."""
-    data_seed = int(np.random.default_rng().integers(1 << 30))
-    return type(task).__mro__[1].load(task.model_copy(update={"data_seed": data_seed}))
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"load": load_by_chance}, "loading twice .*digests"),
-        ({"sizes": property(lambda s: ModelSizes(8, 2, 1, 99))}, "called with .*99"),
-        ({"loss": lambda s, m, b: (m(b[0]).mean(), len(b[1]))}, "losses .* and"),
-    ],
-)
-def test_kit_detects_a_broken_task(changes: dict[str, Any], said: str) -> None:
-    pointer = import_module("tests.plugins.task").PointerTask
-    broken: Any = type("Broken", (pointer,), {"__module__": __name__, **changes})
-    task = broken(name="tiny", **TINY)
-    with pytest.raises(AssertionError, match=f"(?si)^it breaks a promise .*{said}"):
-        keep("it", [loads_the_same_data, *MODEL_PROMISES], task, task.load())

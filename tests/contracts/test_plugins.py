@@ -21,9 +21,10 @@ from nas.costs import CostContext, attention_cost, costs_of
 from nas.genome import ModelSizes
 from nas.genome.mechanisms import mechanism
 from nas.tasks import TASKS
-from nas.testing import check_mechanism, check_primitive, check_task
+from nas.testing import check_mechanism, check_primitive
 from tests.genomes import build
 from tests.searching.driving import drive, proposer_of
+from tests.tasks.contract import check_task
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = {

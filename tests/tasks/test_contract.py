@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from nas.tasks import load_task
-from nas.testing.promises import keep
-from nas.testing.tasks import CPU, MODEL_PROMISES, PROMISES, Mean
+from tests.tasks.contract import CPU, Mean, check_task
 
 TASKS = {
     "images": ("vit-cifar10", {"data": "digits", "image_size": 8, "train_images": 60,
@@ -38,8 +37,8 @@ def data(task):
     return task.load()
 
 
-def test_task_keeps_its_promises(task, data):
-    keep(task.kind, [*PROMISES, *MODEL_PROMISES], task, data)
+def test_task_keeps_its_promises(task):
+    check_task(task)
 
 
 def test_sides_are_disjoint_and_depend_on_data_seed(task, data):
