@@ -41,6 +41,7 @@ def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> 
 def front(
     run: options.RunName = "latest",
     plot: Annotated[Path | None, options.picture("the front")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Also write the table into this file.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show a run's front: its non-dominated mechanisms, with costs.
@@ -62,6 +63,8 @@ def front(
     if plot is not None:
         write_chart(result.plot(), plot)
         note(f"{plot}: the front as a picture.")
+    if csv is not None:
+        result.table.to_csv(csv, index=False)
 
 
 @app.command()

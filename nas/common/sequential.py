@@ -38,11 +38,15 @@ if TYPE_CHECKING:
 Claim: TypeAlias = Literal["typical", "mean"]
 CLAIMS: Final[tuple[Claim, ...]] = get_args(Claim)
 STAKES: Final = (np.arange(32) + 0.5) / 32  # the values of L over which the mean is taken
+MOST_PAIRS: Final = 1000
 
 
 @dataclass(frozen=True)
 class Decision:
     """What the evidence permits to claim, and the greatest e-value so far of either side.
+
+    ``decided_after`` is the number of pairs after which a claim would be made if the gains so far
+    recurred in order; None if that takes more than ``MOST_PAIRS``.
 
     Once these e-values permit a claim, ``rates`` are those against the mechanism that would lose at
     each of its other learning rates, if rates are tried; a claim is made when all permit it.
@@ -51,6 +55,7 @@ class Decision:
     verdict: Side
     better: float
     worse: float
+    decided_after: int | None = None
     rates: Mapping[float, float] = field(default_factory=dict)
 
 
@@ -72,7 +77,11 @@ def decide(gains: Sequence[float], claim: Claim, cap: float, places: int = 1) ->
     side: Side = "undecided"
     if max(most, least) >= needed(places):
         side = "better" if most > least else "worse"
-    return Decision(side, float(most), float(least))
+    recurring = np.resize(gains, MOST_PAIRS)
+    e = evidence(np.array([recurring, -recurring]), claim, cap).max(axis=0)
+    is_enough = e >= needed(places)
+    after = int(is_enough.argmax()) + 1 if is_enough.any() else None
+    return Decision(side, float(most), float(least), after)
 
 
 def evidence(gains: ArrayLike, claim: Claim, cap: float) -> Array:

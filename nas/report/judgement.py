@@ -14,7 +14,15 @@ from rich.console import Console
 from nas.common.differences import LEVEL, Side
 from nas.common.objectives import Metric
 from nas.common.rates import CHOOSING_SEEDS
-from nas.common.sequential import CLAIMS, Claim, Decision, decide, needed, typical_interval
+from nas.common.sequential import (
+    CLAIMS,
+    MOST_PAIRS,
+    Claim,
+    Decision,
+    decide,
+    needed,
+    typical_interval,
+)
 from nas.common.text import plural
 from nas.report.comparison import Comparison, TrainingRow, compare
 from nas.report.comparison_table import comparison_table
@@ -234,7 +242,9 @@ def _evidence(result: Judgement, claim: Claim, of: Decision) -> str:
         return f"{text}, a claim."
     if of.rates:
         return f"{text}, at the other one's other learning rates {min(of.rates.values()):,.3g}."
-    return f"{text}."
+    if of.decided_after is None:
+        return f"{text}; more than {MOST_PAIRS:,} pairs like these would be needed."
+    return f"{text}; after about {of.decided_after} pairs like these it would be a claim."
 
 
 def _bound(result: Judgement) -> str:

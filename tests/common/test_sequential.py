@@ -95,3 +95,13 @@ def test_intervals_hold_the_median_at_all_times() -> None:
         bounds = [typical_interval(list(gains[:n]), 0.2) for n in range(1, 31)]
         missed += any(b is not None and not b[0] <= np.log(2) <= b[1] for b in bounds)
     assert missed / 200 <= 0.2
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_claim_is_made_once_the_gains_have_recurred_often_enough(claim: Claim) -> None:
+    needs = decide(GAINS[:5], claim, 2.0, places=50).decided_after
+    assert needs is not None
+    recurring = list(np.resize(GAINS[:5], needs))
+    assert decide(recurring, claim, 2.0, places=50).verdict == "better"
+    assert decide(recurring[:-1], claim, 2.0, places=50).verdict == "undecided"
+    assert decide([1.0, -1.0], claim, 2.0).decided_after is None
