@@ -147,7 +147,7 @@ def _at_rates(worse: Array, effect: float, rng: np.random.Generator) -> Row:
 
     The first mechanism is better by ``effect``; if it is 0, claims are false.
     """
-    shape = SINGLE // 10, 2, len(worse), CHOOSING_SEEDS + PAIRS
+    shape = 3 * SINGLE // 10, 2, len(worse), CHOOSING_SEEDS + PAIRS
     scores = rng.standard_normal(shape) - worse[:, None]
     scores[:, 0] += effect
     pairs = scores[..., CHOOSING_SEEDS:]
