@@ -20,6 +20,8 @@ from nas.store import open_run
 from nas.store.frozen import load_frozen_task
 from nas.tasks import Task, parse_task
 
+from .conftest import Table
+
 SPACE = SearchSpace.model_validate(
     {
         "name": "small",
@@ -48,46 +50,18 @@ def gated() -> Task:
     return parse_task(fields, "here")
 
 
-class Interrupted(LocalEvaluator):
-    """An evaluator that is interrupted after ``left`` trainings."""
-
-    left = 10**9
-
-    def wait(self) -> Any:
-        if not Interrupted.left:
-            raise KeyboardInterrupt
-        finished = super().wait()
-        Interrupted.left -= len(finished)
-        return finished
-
-
-class Counting(Listener):
-    def __init__(self) -> None:
-        self.references: list[tuple[int, int]] = []
-
-    def on_reference(self, done: int, total: int) -> None:
-        self.references.append((done, total))
-
-
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    heard = Counting()
-    ended = run_search(
-        SPACE,
-        gated(),
-        CONFIG,
-        make_evaluator=LocalEvaluator,
-        root=tmp_path_factory.mktemp("runs"),
-        name="gates",
-        listener=heard,
-    )
-    return ended, heard
+    references, listener = [], Listener()
+    listener.on_reference = lambda *counts: references.append(counts)
+    words = {"root": tmp_path_factory.mktemp("runs"), "name": "gates", "listener": listener}
+    return run_search(SPACE, gated(), CONFIG, make_evaluator=LocalEvaluator, **words), references
 
 
 def test_references_are_trained_without_gates_and_recorded(searched: Any) -> None:
-    ended, heard = searched
+    ended, references = searched
     assert ended.run == "gates"
-    assert heard.references == [(i, 6) for i in range(1, 7)]
+    assert references == [(i, 6) for i in range(1, 7)]
     with open_run(ended.folder) as run:
         trained = run.trainings("reference")
         assert all(t.evaluation.is_ok for t in trained)  # ``uniform`` would miss the gate
@@ -128,12 +102,10 @@ def test_mechanism_that_misses_a_gate_is_no_candidate(searched: Any) -> None:
     assert str(training["error"]).startswith("gate of first")
 
 
-def test_interrupted_references_leave_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Interrupted, "left", 1)
+def test_interrupted_references_leave_no_run(tmp_path: Path) -> None:
+    interrupted = lambda *_, **__: Table(stop_after=1)  # noqa: E731
     with pytest.raises(KeyboardInterrupt):
-        run_search(SPACE, gated(), CONFIG, make_evaluator=Interrupted, root=tmp_path)
+        run_search(SPACE, gated(), CONFIG, make_evaluator=interrupted, root=tmp_path)
     assert not any(tmp_path.iterdir())
 
 
