@@ -6,6 +6,9 @@ from typing import Any
 
 from nas.genome import Genome
 
+# Standard attention after a first node, which is its values.
+ATTENTION_TO_FIRST = (("scaled_dot_product", "qk"), ("softmax", [1]), ("weighted_sum", [2, 0]))
+
 
 def build(*nodes: tuple[Any, ...], placement: Any = "all", **projections: Any) -> Genome:
     """A genome from ("op", "qk") or ("op", [0, "v"], {params}) tuples and projections."""

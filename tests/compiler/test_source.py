@@ -17,7 +17,7 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import Role, primitive
 from nas.testing.mechanisms import equals_the_interpreter
 from tests.compiler.test_lowering import CASES
-from tests.genomes import build
+from tests.genomes import ATTENTION_TO_FIRST, build
 from tests.samples import samples
 
 STEP = 0.5
@@ -123,6 +123,5 @@ def test_a_forward_with_a_default_or_a_constant_is_called_as_a_module() -> None:
 
     for name, module in (("raised", Raised), ("raised_by_step", RaisedByStep)):
         declared(name, module)
-        nodes = (name, "v"), ("scaled_dot_product", "qk"), ("softmax", [1])
-        plan = make_plan(build(*nodes, ("weighted_sum", [2, 0])))
+        plan = make_plan(build((name, "v"), *ATTENTION_TO_FIRST))
         assert f" = {module.__name__}()" in write(plan, 16, 4).text

@@ -17,7 +17,7 @@ from nas.genome.primitives.tensors import drop_padding
 from nas.testing import check_mechanism, check_primitive
 from nas.testing.mechanisms import sees_no_later_token_and_no_other_example
 from nas.testing.promises import keep
-from tests.genomes import build
+from tests.genomes import ATTENTION_TO_FIRST, build
 
 pytestmark = pytest.mark.usefixtures("restored_registries")
 
@@ -112,9 +112,7 @@ def test_kit_detects_a_leak(name: str) -> None:
     primitive("planted", ON_TOKENS, role=Role.POSITION, **TEXTS)(OnTokens)
     with pytest.raises(AssertionError, match=said):
         check_primitive("planted")
-    genome = build(
-        ("planted", "v"), ("scaled_dot_product", "qk"), ("softmax", [1]), ("weighted_sum", [2, 0])
-    )
+    genome = build(("planted", "v"), *ATTENTION_TO_FIRST)
     with pytest.raises(AssertionError, match=said):
         keep("it", [sees_no_later_token_and_no_other_example], genome)
 

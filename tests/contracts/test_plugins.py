@@ -22,7 +22,7 @@ from nas.genome import ModelSizes
 from nas.genome.mechanisms import mechanism
 from nas.tasks import TASKS
 from nas.testing import check_mechanism, check_primitive
-from tests.genomes import build
+from tests.genomes import ATTENTION_TO_FIRST, build
 from tests.searching.driving import drive, proposer_of
 from tests.tasks.contract import check_task
 
@@ -106,17 +106,7 @@ def test_example_primitives_pass_the_conformance_kit_and_are_counted() -> None:
     heads, width, n = 2, 8, 9
     mha = attention_cost(mechanism("mha").genome, dim=16, heads=heads, tokens=n)
     costs = [
-        attention_cost(
-            build(
-                (name, "v"),
-                ("scaled_dot_product", "qk"),
-                ("softmax", [1]),
-                ("weighted_sum", [2, 0]),
-            ),
-            dim=16,
-            heads=heads,
-            tokens=n,
-        )
+        attention_cost(build((name, "v"), *ATTENTION_TO_FIRST), dim=16, heads=heads, tokens=n)
         for name in ("moving_average", "normal_map")
     ]
     assert costs[0]["macs"] == mha["macs"] + heads * n * n * width

@@ -20,7 +20,7 @@ from nas.costs.profile import _counts
 from nas.genome import Genome, ModelSizes, Placement, Rest, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import REGISTRY, Role, primitive
-from tests.genomes import build
+from tests.genomes import ATTENTION_TO_FIRST, build
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def registered(forward: Callable[[Tensor], Tensor], **declared: Any) -> Iterator
 
 
 AFTER_1 = ("softmax", [1]), ("weighted_sum", [2, "v"])
-CUSTOM = (("scaled_dot_product", "qk"), ("softmax", [0]), ("custom", "v"), ("weighted_sum", [1, 2]))
+CUSTOM = (("custom", "v"), *ATTENTION_TO_FIRST)
 
 
 def test_operation_without_a_counting_rule_is_named() -> None:
@@ -111,12 +111,8 @@ def test_costs_of_multi_head_attention_equal_their_formulas() -> None:
 
 
 def test_convolutions_count_exactly_at_long_sequences() -> None:
-    convolutional = build(
-        ("convolutional_score", "qk"),
-        ("softmax", [0]),
-        ("short_conv", "v"),
-        ("weighted_sum", [1, 2]),
-    )
+    score = ("convolutional_score", "qk")
+    convolutional = build(("short_conv", "v"), score, *ATTENTION_TO_FIRST[1:])
     n, d = 333, 32
     cost = attention_cost(convolutional, dim=d, heads=4, tokens=n)
     assert cost["macs"] == 4 * n * d * d + 2 * n * n * d + 2 * 3 * n * d + 3 * n * d

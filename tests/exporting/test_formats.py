@@ -20,7 +20,7 @@ from nas.exporting import EXPORTS, TOLERANCE, ExportRequest, export_file
 from nas.exporting.formats import add_noise
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
-from tests.genomes import build
+from tests.genomes import ATTENTION_TO_FIRST, build
 from tests.recorded_run import CONFIRMED
 
 QANA = MECHANISMS["qana"].genome
@@ -131,12 +131,7 @@ def test_file_states_how_each_number_was_obtained(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("restored_registries")
 def test_a_mechanism_that_cannot_be_traced_is_refused(tmp_path: Path) -> None:
     import_module("tests.exporting.unexportable")
-    found = build(
-        ("scaled_dot_product", ["q", "k"]),
-        ("softmax", [0]),
-        ("branching", ["v"]),
-        ("weighted_sum", [1, 2]),
-    )
+    found = build(("branching", ["v"]), *ATTENTION_TO_FIRST)
     with pytest.raises(ExportError, match=r"torch.export cannot trace the mechanism \(Guard"):
         export_file(ExportRequest(found, 16, 4), tmp_path / "x.pt2")
 
@@ -148,12 +143,7 @@ def test_onnx_names_the_operation_that_it_lacks(tmp_path: Path) -> None:
 
 
 def test_a_mechanism_that_sees_later_tokens_cannot_be_causal() -> None:
-    found = build(
-        ("short_conv", ["v"], {"causal": False}),
-        ("scaled_dot_product", ["q", "k"]),
-        ("softmax", [1]),
-        ("weighted_sum", [2, 0]),
-    )
+    found = build(("short_conv", ["v"], {"causal": False}), *ATTENTION_TO_FIRST)
     with pytest.raises(ExportError, match=r"short_conv sees later tokens"):
         ExportRequest(found, 16, 4, is_causal=True)
 
