@@ -25,16 +25,11 @@ def require(condition: object, finding: str) -> None:
 
 
 def require_same(actual: Tensor, expected: Tensor, what: str, tolerance: float = 1e-12) -> None:
-    """Raise AssertionError unless two tensors have equal shapes and close numbers.
-
-    The tolerance is relative for numbers above one, else absolute; ``what`` names the tensor.
-    """
-    shape, expected_shape = tuple(actual.shape), tuple(expected.shape)
-    require(shape == expected_shape, f"{what} has the shape {shape}; expected {expected_shape}")
-    far = ~torch.isclose(actual.double(), expected.double(), rtol=tolerance, atol=tolerance)
-    if far.any():
-        gap = (actual.double() - expected.double()).abs()[far].max().item()
-        raise AssertionError(f"{what} differs by up to {gap:.2g}; expected at most {tolerance:.2g}")
+    """Raise AssertionError unless the tensor named ``what`` has equal shape and close numbers."""
+    tensors = actual.double(), expected.double()
+    torch.testing.assert_close(
+        *tensors, rtol=tolerance, atol=tolerance, msg=lambda found: f"{what}: {found}"
+    )
 
 
 def noisy(module: nn.Module) -> nn.Module:
