@@ -51,6 +51,7 @@ def front(
     from nas.report.charts import write_chart
     from nas.report.front import front as read_front
     from nas.report.front import no_front, show_front
+    from nas.store.files import write_file
 
     result = read_front(run)
     if as_json:
@@ -64,7 +65,8 @@ def front(
         write_chart(result.plot(), plot)
         note(f"{plot}: the front as a picture.")
     if csv is not None:
-        result.table.to_csv(csv, index=False)
+        write_file(csv, result.table.to_csv(index=False).encode())
+        note(f"{csv}: the front as CSV.")
 
 
 @app.command()
