@@ -14,7 +14,7 @@ from nas.report import trackers
 from nas.report.trackers import Tracker
 from nas.searching.listener import SearchResult
 from nas.store import Counts, open_run
-from tests.recorded_run import POPULATION, MakeRun, go_on
+from tests.recorded_run import POPULATION, go_on, record_run
 
 
 def end(tracker: Tracker, folder: Path) -> None:
@@ -26,10 +26,10 @@ def hypervolumes(folder: Path) -> list[float]:
         return [generation.hypervolume for generation in run.generations()]
 
 
-def run_and_resume(name: str, make_run: MakeRun, tmp_path: Path) -> Path:
+def run_and_resume(name: str, tmp_path: Path) -> Path:
     """Record a run of three generations, and resume it, which repeats no generation."""
     tracker = Tracker(name)
-    folder = make_run(tmp_path, listener=tracker)
+    folder = record_run(tmp_path, listener=tracker)
     end(tracker, folder)
     again = Tracker(name)
     go_on(folder, listener=again)
@@ -54,12 +54,12 @@ def silent_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("patience")
 def test_mlflow_receives_each_generation_once(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/mlruns")
-    folder = run_and_resume("mlflow", make_run, tmp_path)
+    folder = run_and_resume("mlflow", tmp_path)
     [metric] = tmp_path.glob("mlruns/*/*/metrics/search/hypervolume")
     rows = [line.split() for line in metric.read_text().splitlines()]
     assert [float(value) for _, value, _ in rows] == pytest.approx(hypervolumes(folder))
@@ -67,11 +67,11 @@ def test_mlflow_receives_each_generation_once(
 
 
 @pytest.mark.usefixtures("patience")
-def test_tensorboard_receives_each_generation_once(make_run: MakeRun, tmp_path: Path) -> None:
+def test_tensorboard_receives_each_generation_once(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    folder = run_and_resume("tensorboard", make_run, tmp_path)
+    folder = run_and_resume("tensorboard", tmp_path)
     events = EventAccumulator(str(folder / "tensorboard")).Reload()
     with open_run(folder) as run:
         generations = run.generations()
@@ -87,24 +87,24 @@ def test_tensorboard_receives_each_generation_once(make_run: MakeRun, tmp_path: 
 @pytest.mark.slow
 @pytest.mark.usefixtures("patience")
 def test_wandb_receives_the_numbers_offline(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    folder = run_and_resume("wandb", make_run, tmp_path)
+    folder = run_and_resume("wandb", tmp_path)
     [first, _] = sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"))
     assert b"search/hypervolume" in first.read_bytes()
     assert len(hypervolumes(folder)) == 3
 
 
 @pytest.mark.usefixtures("silent_server")
-def test_a_search_ends_soon_after_its_last_generation(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_search_ends_soon_after_its_last_generation(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
     tracker = Tracker("mlflow")
 
     def searched() -> tuple[Path, float]:
-        folder = make_run(tmp_path, listener=tracker)
+        folder = record_run(tmp_path, listener=tracker)
         began = time.monotonic()
         end(tracker, folder)
         return folder, time.monotonic() - began
