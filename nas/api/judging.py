@@ -123,14 +123,16 @@ def judge(
         )
 
         def train_at(repeats: range, at: Mapping[str, Iterable[float]]) -> None:
+            missing = {
+                name: [rate for rate in rates if (name, rate, repeats.start) not in rows]
+                for name, rates in at.items()
+            }
             where = loaded, examples, lambda: evaluator, recorded, repeats, seed
-            for _, row in train(named, *where, rates=at or None):
+            for _, row in train(named, *where, rates=missing or None):
                 if row.evaluation.reason == "leak":
                     raise ConfigError(f"{row.mechanism}: {row.evaluation.error}")
-                training = row.mechanism, row.learning_rate, row.repeat
-                is_new = training not in rows
-                rows[training] = row
-                if is_new and on_training is not None:
+                rows[row.mechanism, row.learning_rate, row.repeat] = row
+                if on_training is not None:
                     on_training(row, len(rows), most)
 
         choosing = range(CHOOSING_SEEDS if grid else 0)
