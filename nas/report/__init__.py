@@ -3,7 +3,7 @@
     run_view.py       recorded data of a run               verdict.py    summary of a run in words
     table.py          tables for terminals and notebooks   recorded.py   data of one mechanism
     front_columns.py  columns of fronts and of runs        front.py      table of a front
-    charts.py         charts of costs and comparisons      front_chart.py  chart of a front
+    charts.py         what charts have in common           front_chart.py  chart of a front
     graph.py          genome's graph as picture and text   units.py      formats of numbers
     result.py         base class of API results            trackers.py   wandb, MLflow, TensorBoard
     page/             HTML page that shows runs
