@@ -32,7 +32,6 @@ Reason: TypeAlias = Literal[
 Seconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 IncidentKind: TypeAlias = Literal["node", "memory", "process", "refused", "waiting"]
 
-REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
 # Reasons of recorded failures that every resumed command trains again.
 RETRIED_ON_RESUME: Final[frozenset[Reason]] = frozenset({"worker_lost"})
 NOT_RECORDED: Final = datetime.min.replace(tzinfo=UTC)

@@ -148,7 +148,9 @@ def test_malformed_declarations_are_refused_at_once(
 
 def test_kit_detects_a_deviation_from_the_reference() -> None:
     import_module("tests.plugins.primitive")
-    with pytest.raises(AssertionError, match=r"its reference.*the result: Tensor-likes are not close"):
+    with pytest.raises(
+        AssertionError, match=r"its reference.*the result: Tensor-likes are not close"
+    ):
         check_primitive("squared_score", lambda module, q, k: q @ k.mT)
 
 
