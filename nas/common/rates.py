@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final, TypeAlias
 
-import numpy as np
-
 from nas.common.differences import interval, p_above, paired, successful
 from nas.common.objectives import Direction
 
@@ -57,6 +55,7 @@ def open_rates(scores: Scores, direction: Direction) -> dict[str, list[float]]:
     rate, which adds at most that much to the level of a test against all open rates. It adds less:
     the best rate is closed by a rate nearly as good, which stays open.
     """
+    import numpy as np  # here, since `nas front` does without
     from scipy.special import stdtrit  # type: ignore[import-untyped]
 
     sign = 1.0 if direction == "max" else -1.0
