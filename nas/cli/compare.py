@@ -9,7 +9,7 @@ import typer
 
 from nas.cli import options
 from nas.cli.app import app
-from nas.cli.console import note_training, print_result
+from nas.cli.console import note, note_training, print_result
 
 
 @app.command()
@@ -105,7 +105,7 @@ def ladder(
         Any,
         typer.Option(
             metavar="NUMBER,...",
-            help="Compute of each size over the task's; default: 1/25,1/5,1,5.",
+            help="Compute of each size, as a multiple of the task's; default: 1/25,1/5,1,5.",
             parser=options.numbers,
         ),
     ] = None,
@@ -121,8 +121,8 @@ def ladder(
 ) -> None:
     """Compare mechanisms with the task's reference at several sizes.
 
-    Estimates how many times the training time of the reference would give the same loss, and
-    whether this speed-up rises or falls with size. The same command continues a ladder.
+    Estimates how many times as long the reference needs for the same loss, and whether this
+    speed-up rises or falls with size. The same command continues a ladder.
     """
     from nas.api import climbing
     from nas.report.ladder import ladder_table
@@ -135,6 +135,7 @@ def ladder(
         from nas.report.ladder_chart import ladder_chart
 
         write_chart(ladder_chart(result), plot)
+        note(f"{plot}: the ladder as a picture.")
     print_result(result, ladder_table, as_json)
 
 

@@ -51,7 +51,9 @@ Record: TypeAlias = Annotated[
 ]
 Rates: TypeAlias = Annotated[
     bool | None,
-    typer.Option(help="Choose each mechanism's learning rate; default: where a claim is possible."),
+    typer.Option(
+        help="Choose each mechanism's learning rate; default: if the seeds suffice for a claim."
+    ),
 ]
 Track: TypeAlias = Annotated[
     str | None, typer.Option(help="Also send numbers to wandb, mlflow or tensorboard.")

@@ -148,16 +148,17 @@ def comparison_legend(result: Comparison) -> list[str]:
             f"over {result.against}: mean difference between {between} (of metrics in %, in "
             "points), and its 95 % interval.",
             f"?: undecided, which does not mean equal: p is {LEVEL} or more after Holm's "
-            "correction over the mechanisms of a column; the intervals are not corrected.",
+            "correction over the mechanisms that are compared under one task; the intervals are "
+            "not corrected.",
         ]
     if any(cell.failed for cell in cells):
         at = "" if result.tuning is None else " at each learning rate"
         lines.append(f"A mechanism with a failed training{at} has no difference.")
     if result.tuning is not None:
         lines.append(
-            f"rate: learning rate, chosen for each mechanism by {CHOOSING_SEEDS} further seeds. "
-            f"Trainings whose values are not shown: {result.tuning['trainings']:.0f}, "
-            f"{result.tuning['core_seconds']:.0f} core s."
+            f"rate: learning rate, chosen for each mechanism by {CHOOSING_SEEDS} further seeds; "
+            f"{result.tuning['trainings']:.0f} trainings, {result.tuning['core_seconds']:.0f} core "
+            "s, are not shown."
         )
         lines += _edges(result)
     if any(cell.is_measured for cell in cells):
@@ -182,7 +183,7 @@ def _edges(result: Comparison) -> list[str]:
         ]
         if names:
             lines.append(
-                f"The rate of {', '.join(names)} is the {which} that the task offers; a {further} "
-                "one may be better."
+                f"At the {which} rate that the task offers, so that a {further} one may be better: "
+                f"{', '.join(names)}."
             )
     return lines

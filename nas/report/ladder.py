@@ -168,6 +168,15 @@ def ladder_columns(result: Ladder) -> Iterator[Column[Rung]]:
     yield from difference_columns(over, over, lambda rung: rung.cell.difference, metric.unit)
     yield Column("learning_rate", "rate", lambda rung: rung.cell.learning_rate, rank=2)
     yield Column(
+        "compute",
+        f"compute × {compared.against}",
+        lambda rung: rung.time * rung.speedup.value if rung.time and rung.speedup else None,
+        text=lambda rung: (
+            multiple(rung.time * rung.speedup.value) if rung.time and rung.speedup else ""
+        ),
+        rank=1,
+    )
+    yield Column(
         "time",
         f"time × {compared.against}",
         lambda rung: rung.time,
@@ -200,16 +209,23 @@ def ladder_table(console: Console, result: Ladder) -> None:
         say(console, climb_text(mechanism, climb))
     for climb in [*result.climbs.values()][:1]:
         law = climb.law
-        doubt = ", which a test rejects: speed-ups are doubtful" if climb.is_law_doubtful else ""
+        test = "A test rejects this law: the speed-ups are doubtful." * climb.is_law_doubtful
+        if len(compared.metrics) == LEAST_SIZES:
+            test = f"{LEAST_SIZES} sizes cannot test this law."
         say(
             console,
             f"{compared.against}: loss = {digits(law.irreducible)} + {digits(law.scale)} "
-            f"C^-{law.exponent:.3f} after C FLOPs{doubt}.",
+            f"C^-{law.exponent:.3f} after C FLOPs. {test}".rstrip(),
         )
     say(
         console,
-        f"speed-up: how many times the training time of {compared.against} would give the same "
-        "loss by its law, over that of the mechanism; in brackets: the 95 % interval.",
+        "",
+        f"size: task, width x layers; FLOPs: of a training of {compared.against}.",
+        f"compute: what {compared.against} needs for the mechanism's loss, by its law; time: of a "
+        "training (processor time, on a GPU elapsed time). Both are multiples of a training of "
+        f"{compared.against} at the size.",
+        f"speed-up: compute / time, with its 95 % interval: {compared.against} needs so many times "
+        "as long for the same loss.",
         *comparison_legend(compared),
     )
     say_failures(console, compared)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WIDTH: Final = 380  # pixels of each panel
 TICKS: Final = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50)
 MARGIN: Final = 1.04  # factor between the outermost values and the ends of an axis
-BEYOND: Final = 2.0  # the law is drawn up to so many times the largest compute
+BEYOND: Final = 1.5  # the law is drawn up to so many times the compute of the outermost sizes
 
 
 def ladder_chart(result: Ladder) -> altair.HConcatChart:
@@ -39,16 +39,17 @@ def ladder_chart(result: Ladder) -> altair.HConcatChart:
     compute = [row["flops"] for row in rows]
     means = [row["mean"] for row in rows if row["mean"] is not None]
     bounds = [row[end] for row in rows for end in ("low", "high") if end in row]
-    span = [compute[0], BEYOND * compute[-1]]
+    span = [compute[0] / BEYOND, compute[-1] * BEYOND]
     x = alt.X("flops:Q", **_axis("FLOPs of a training", span, sorted({*compute}), ".3~s"))
     title = header(metric.name, metric.unit)
     y = _axis(title, means) if metric.direction == "min" else {"title": title}
 
     names = [row.mechanism for row in compared.rows]
+    legend = alt.Legend(orient="top", symbolOpacity=1)
     shades = alt.Scale(domain=names, range=[INK, *COLOURS])
     base = alt.Chart(data_frame(rows)).encode(
         x=x,
-        color=alt.Color("mechanism:N", scale=shades, title=None),
+        color=alt.Color("mechanism:N", scale=shades, title=None, legend=legend),
         tooltip=["mechanism:N", "size:N", alt.Tooltip("mean:Q", format=".4~g"), "interval:N"],
     )
     left = [base.mark_point(filled=True, size=50, opacity=1).encode(y=alt.Y("mean:Q", **y))]
@@ -57,7 +58,9 @@ def ladder_chart(result: Ladder) -> altair.HConcatChart:
         line = [
             {"flops": flops, "law": sign * climb.law.loss(flops)} for flops in np.geomspace(*span)
         ]
-        law = alt.Chart(data_frame(line)).mark_line(color=DIM, strokeDash=[4, 3], strokeWidth=1.2)
+        law = alt.Chart(data_frame(line)).mark_line(
+            clip=True, color=DIM, strokeDash=[4, 3], strokeWidth=1.2
+        )
         left.insert(0, law.encode(x=x, y=alt.Y("law:Q")))
     one = alt.Chart(data_frame([{"one": 1}])).mark_rule(color=DIM).encode(y="one:Q")
     title = f"effective speed-up over {compared.against}"
@@ -70,9 +73,12 @@ def ladder_chart(result: Ladder) -> altair.HConcatChart:
         rises.mark_point(filled=True, size=50, opacity=1).encode(y=speedup),
     ]
     panels = [alt.layer(*marks).properties(width=WIDTH, height=HEIGHT) for marks in (left, right)]
-    caption = f"dashed: the law of {compared.against}; bars: 95 % intervals; {compared.seeds} seeds"
+    caption = (
+        f"logarithmic axes; dashed: the law of {compared.against}; bars: 95 % intervals; above 1: "
+        f"{compared.against} needs longer for the same loss; {compared.seeds} seeds"
+    )
     task = result.rungs[0].size.rpartition(" ")[0]
-    return styled(alt.hconcat(*panels), f"{task} at {len(compared.metrics)} sizes", caption)
+    return styled(alt.hconcat(*panels), f"Against {compared.against} on {task}", caption)
 
 
 def _axis(
@@ -82,7 +88,12 @@ def _axis(
     import altair as alt
 
     low, high = min(values) / MARGIN, max(values) * MARGIN
-    ticks = ticks or [float(f"{tick:.1e}") for tick in np.geomspace(low, high, 7)[1:-1]]
+    if not ticks:
+        power = 10 ** np.floor(np.log10(high - low))
+        step = power * next(
+            part for part in (0.1, 0.2, 0.5, 1, 2) if high - low <= 7 * part * power
+        )
+        ticks = [float(tick) for tick in step * np.arange(1, 1 + high // step)]
     return {
         "title": title,
         "scale": alt.Scale(type="log", domain=[low, high], nice=False),

@@ -91,7 +91,7 @@ def test_a_module_that_diverges_at_every_seed_is_worse(nas: Any) -> None:
     assert "A failed training counts as one that learned nothing" in result.out
     pairs, further = (
         int(found[1])
-        for text in (r"seed, after (\d+) pairs", r"values are not shown: (\d+)")
+        for text in (r"seed, after (\d+) pairs", r"further seeds; (\d+) trainings")
         if (found := re.search(text, result.out))
     )
     # Two seeds at both rates of both; in the end the module at its other rate.
