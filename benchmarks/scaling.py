@@ -34,6 +34,7 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     "three seeds": {"seeds": 3},
     "falling speed-up": {"speedup": falling},
     "noise .02 to .007": {"noise": (0.02, 0.015, 0.01, 0.007)},
+    "noise .006 to .018": {"noise": (0.006, 0.009, 0.012, 0.018)},
     "correlation .9 in a pair": {"shared": 0.9},
     "no correlation in a pair": {"shared": 0.0},
     "three sizes": {"sizes": (1 / 16, 1 / 2, 4.0), "noise": (0.012,) * 3},

@@ -26,6 +26,7 @@ from nas.tasks.sizes import linear_macs, resized
 from nas.training.user_module import Mechanism
 
 SIZES: Final = (0.04, 0.2, 1.0, 5.0)
+MOST_COMPUTE: Final = 1000
 DEFAULT_TASK: Final = "text"
 STEP_FLOPS: Final = 6  # of a training step, for each multiply-add of the forward pass
 
@@ -72,9 +73,11 @@ def ladder(
     """
     check_count("seeds", seeds, 2)
     check_count("seed", seed, 0, MAX_SEED)
-    if len(sizes) < LEAST_SIZES or [*sizes] != sorted({*sizes}) or sizes[0] <= 0:
+    is_ladder = len(sizes) >= LEAST_SIZES and [*sizes] == sorted({*sizes})
+    if not (is_ladder and all(0 < size <= MOST_COMPUTE for size in sizes)):
         raise ConfigError(
-            f"sizes: found {[*sizes]}; expected {LEAST_SIZES} or more positive numbers, ascending."
+            f"sizes: found {[*sizes]}; expected {LEAST_SIZES} or more ascending numbers, above 0 "
+            f"and up to {MOST_COMPUTE:,}."
         )
     options = Execution(**execution)
     given = [sources] if isinstance(sources, str | Path | Genome) else [*sources]

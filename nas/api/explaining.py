@@ -106,6 +106,7 @@ def explain(
             resolved.text, model_task.name, metric, margin, seeds, plan, trained
         )
         question = [explanation.mechanism.id, model_task.fingerprint(), loaded.digest]
+        question += [] if against is None else [str(against)]
         recorded.add_answer(question, explanation.to_dict())
     return explanation
 

@@ -130,7 +130,7 @@ def ladder(
     result = climbing.ladder(
         **options.arguments(context, "plot", "as_json"), on_training=note_training
     )
-    if plot is not None:
+    if plot is not None and result.is_ok:
         from nas.report.charts import write_chart
         from nas.report.ladder_chart import ladder_chart
 

@@ -16,7 +16,7 @@ tests do not reject.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Final, TypeAlias
@@ -48,8 +48,9 @@ def open_rates(scores: Scores, direction: Direction) -> dict[str, list[float]]:
     A rate is closed if a training failed at it, or if its mean is worse than that of the
     mechanism's best rate by more than t standard errors of the difference. The variance of a
     training is pooled over all mechanisms and rates, after the mean of each and the part that a
-    seed shares: s² = Σ r² / f with f = (groups - 1)(seeds - 1) and the residuals r. The bound t is
-    the quantile of Student's distribution with f degrees of freedom at 1 - ``CLOSING``.
+    seed shares: s² = Σ r² / f with f = (groups - 1)(seeds - 1) and the residuals r. If the variance
+    of a mechanism's own trainings is larger, it counts. The bound t is the quantile of Student's
+    distribution with f degrees of freedom at 1 - ``CLOSING``.
 
     So a mechanism's best rate is closed with a probability of at most ``CLOSING`` for each other
     rate, which adds at most that much to the level of a test against all open rates. It adds less:
@@ -67,17 +68,27 @@ def open_rates(scores: Scores, direction: Direction) -> dict[str, list[float]]:
         }
         for name, by_rate in scores.items()
     }
-    groups = np.array([own for by_rate in values.values() for own in by_rate.values()])
-    freedom, reach = (len(groups) - 1) * (CHOOSING_SEEDS - 1), math.inf
-    if freedom > 0:
+
+    def variance(rows: Iterable[list[float]]) -> tuple[float, int]:
+        groups = np.array([*rows])
+        freedom = (len(groups) - 1) * (CHOOSING_SEEDS - 1)
+        if freedom < 1:
+            return math.inf, 0
         residuals = groups - groups.mean(axis=1, keepdims=True) - groups.mean(axis=0)
-        variance = ((residuals + groups.mean()) ** 2).sum() / freedom
-        reach = stdtrit(freedom, 1 - CLOSING) * math.sqrt(variance * 2 / CHOOSING_SEEDS)
+        return ((residuals + groups.mean()) ** 2).sum() / freedom, freedom
+
+    pooled, freedom = variance(own for by_rate in values.values() for own in by_rate.values())
+    quantile = stdtrit(freedom, 1 - CLOSING) if freedom else math.inf
+
+    def reach(name: str) -> float:
+        own, of = variance(values[name].values())
+        return float(quantile * math.sqrt(max(pooled, own if of else 0.0) * 2 / CHOOSING_SEEDS))
+
     means = {
         name: {r: fmean(own) for r, own in by_rate.items()} for name, by_rate in values.items()
     }
     return {
-        name: [rate for rate, mean in by_rate.items() if mean >= max(by_rate.values()) - reach]
+        name: [r for r, mean in by_rate.items() if mean >= max(by_rate.values()) - reach(name)]
         for name, by_rate in means.items()
     }
 
@@ -87,17 +98,19 @@ def tune(
 ) -> TunedScores | None:
     """Choose a mechanism's learning rate; None if each rate has a failed training (a score None).
 
-    ``scores`` are by rate, then by repeat. Rates with fewer repeats than others were closed. Of
-    rates with equal means the lowest is chosen.
+    ``scores`` are by rate, then by repeat. Rates with the choosing seeds alone were closed; of the
+    others the repeats that all have are reported. Of rates with equal means the lowest is chosen.
     """
-    trained = {rate: successful(scores[rate]) for rate in sorted(scores)}
-    repeats = max(map(len, scores.values()), default=0)
-    complete = {rate: values for rate, values in trained.items() if len(values) == repeats}
+    entered = {rate: scores[rate] for rate in sorted(scores) if len(scores[rate]) > CHOOSING_SEEDS}
+    entered = entered or {rate: scores[rate] for rate in sorted(scores)}
+    shared = sorted(set.intersection(*({*of} for of in entered.values()))) if entered else []
+    trained = {rate: successful(by_repeat) for rate, by_repeat in entered.items()}
+    complete = {rate: own for rate, own in trained.items() if own.keys() >= {*shared}}
     if not complete:
         return None
     best = max if direction == "max" else min
     rate = best(complete, key=lambda rate: fmean(complete[rate][i] for i in range(CHOOSING_SEEDS)))
-    reported = range(CHOOSING_SEEDS, repeats)
+    reported = shared[CHOOSING_SEEDS:]
     return TunedScores(
         rate, {rate: {i: values[i] for i in reported} for rate, values in complete.items()}
     )

@@ -14,8 +14,9 @@ and m - b r are uncorrelated, and have the expectations L(C) and L(s tau C) - b 
 from these expectations, in squared standard errors, have the sum Q, to which the error of tau
 contributes, too. An estimate minimises Q. A 95 % confidence interval of s, or of its change with
 size, consists of the values for which the least Q over all other unknowns exceeds the minimum by at
-most the squared quantile of Student's t distribution (profile likelihood). E and A have a closed
-form for given a and s, so Q is computed on grids, whose region is narrowed several times.
+most the squared quantile of Student's t distribution (profile likelihood). The variances of the
+losses are pooled over all sizes; they may be a power of compute. E and A have a closed form for
+given a and s, so Q is computed on grids, whose region is narrowed several times.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,6 +41,8 @@ EXPONENTS: Final = (0.01, 3.0)  # the range of a
 MARGIN: Final = 30.0  # excess of Q from which on exponents are not considered
 ROUNDS: Final = 4  # grids of decreasing extent
 LEAST_SIZES: Final = 3  # the unknowns of the law
+TREND: Final = 0.5  # of the exponent of the variance: prior standard deviation
+PRECISION: Final = 1e-4  # least standard deviation, as a share of the range of the losses
 DOUBTFUL: Final = 0.01  # p-value below which a test rejects the law
 
 
@@ -95,28 +98,49 @@ class Scaling:
         logs = np.log([size.compute for size in sizes])
         self._unit = float(logs.mean())
         self._compute = logs - self._unit
-        self._ideal = ideal
         pairs = [np.transpose(size.losses) for size in sizes]
+        middle = np.mean([pair[0].mean() for pair in pairs])  # moved to 0 against rounding errors
+        self._ideal = ideal - middle
         counts = np.array([pair.shape[1] for pair in pairs])
-        degrees = int(counts.sum()) - len(sizes)
-        self._reference, mechanism = np.transpose([pair.mean(axis=1) for pair in pairs])
+        self._degrees = int(counts.sum()) - len(sizes)
+        self._reference, mechanism = np.transpose([pair.mean(axis=1) - middle for pair in pairs])
         own, other = np.hstack([pair - pair.mean(axis=1, keepdims=True) for pair in pairs])
-        self._slope = float(own @ other / _positive(own @ own))
+        self._slope = float(own @ other / (own @ own or 1.0))
         self._rest = mechanism - self._slope * self._reference
-        self._weights = counts * degrees / _positive(own @ own)
+        least = (PRECISION * np.ptp(self._reference)) ** 2 or 1.0
+        size_of = np.repeat(np.arange(len(sizes)), counts)
+        deviations = own, other - self._slope * own
+        squares = np.array([np.bincount(size_of, each**2) for each in deviations])
+        variance, rest_variance = np.maximum(self._variances(squares, counts - 1), least)
+        self._weights = counts / variance
         self._exponents, fit, misfit = self._fit()
-        self.law = replace(fit, scale=fit.scale * math.exp(fit.exponent * self._unit))
+        scale = fit.scale * math.exp(fit.exponent * self._unit)
+        self.law = replace(fit, irreducible=fit.irreducible + middle, scale=scale)
         spare = len(sizes) - LEAST_SIZES  # three sizes are on a law whatever their results are
-        p = fdtrc(spare, degrees, misfit / spare) if spare else 1.0
+        p = fdtrc(spare, self._degrees, misfit / spare) if spare else 1.0
         self.is_law_doubtful = bool(p < DOUBTFUL)
         times = [np.log(size.times) for size in sizes]
         self._time = np.array([each.mean() for each in times])
         # An error of tau changes the loss of the mechanism like an error of the compute.
         decline = fit.exponent * np.maximum(mechanism - fit.irreducible, 0.0)
         time_variance = decline**2 * [each.var(ddof=1) / len(each) for each in times]
-        variance = ((other - self._slope * own) ** 2).sum() / (degrees - 1)
-        self._rest_weights = 1 / _positive(variance / counts + time_variance)
-        self._degrees = degrees
+        self._bound = float(stdtrit(max(self._degrees - 2, 1), 1 - LEVEL / 2)) ** 2
+        self._rest_weights = 1 / (rest_variance / counts + time_variance)
+
+    def _variances(self, squares: Array, degrees: Array) -> Array:
+        """Return the variances of losses by kind and size, from their sums of squares.
+
+        A variance is a power of compute, with one exponent for both kinds, of maximum likelihood
+        with a normal prior of standard deviation ``TREND``.
+        """
+        powers = np.linspace(-3 * TREND, 3 * TREND, 121)
+        shapes = np.exp(powers[:, None, None] * self._compute)
+        pooled = (squares / shapes).sum(axis=-1) / degrees.sum()
+        fit = np.log(np.maximum(pooled, 1e-300)).sum(axis=-1) * degrees.sum()
+        fit += 2 * powers * (degrees @ self._compute) + (powers / TREND) ** 2
+        best = fit.argmin()
+        variances: Array = pooled[best][:, None] * shapes[best]
+        return variances
 
     @property
     def times(self) -> list[float]:
@@ -157,33 +181,23 @@ class Scaling:
             kept, step = exponents[q <= q.min() + MARGIN], exponents[1] / exponents[0]
             exponents = np.geomspace(kept[0] / step, kept[-1] * step, 80)
 
-    def _q(self, speedups: Array, chosen: Sequence[int]) -> tuple[Array, Array]:
-        """Return the least Q at logarithmic speed-ups (..., c) at the chosen sizes, and its bound.
-
-        Both are of shape (...). A share f of the least Q comes from the mechanism's losses, so the
-        degrees of freedom of the bound are 1 / (f² / n + (1 - f)² / m), where the variances of the
-        mechanism and of the reference have n and m (Satterthwaite 1946).
-        """
+    def _q(self, speedups: Array, chosen: Sequence[int]) -> Array:
+        """Return the least Q at logarithmic speed-ups (..., c) at the chosen sizes: (...)."""
         exponents = self._exponents.reshape(-1, *[1] * speedups.ndim)
         own = np.exp(-exponents * self._compute)
         gains = np.exp(-exponents * (speedups + self._time[chosen])) - self._slope
         powers = gains * own[..., chosen]
         own = np.broadcast_to(own, (*powers.shape[:-1], own.shape[-1]))
         rest = np.full(len(chosen), 1 - self._slope)
-        q, level, scale = _least(
+        q, _, _ = _least(
             np.concatenate([np.ones_like(self._reference), rest]),
             np.concatenate([own, powers], axis=-1),
             np.concatenate([self._reference, self._rest[chosen]]),
             np.concatenate([self._weights, self._rest_weights[chosen]]),
             self._ideal,
         )
-        expected = level[..., None] * rest + scale[..., None] * powers
-        share = (self._rest_weights[chosen] * (self._rest[chosen] - expected) ** 2).sum(axis=-1)
-        best = q.argmin(axis=0)[None]
-        q, share = (np.take_along_axis(each, best, axis=0)[0] for each in (q, share))
-        share = np.clip(share / _positive(q), 0.0, 1.0)
-        degrees = 1 / (share**2 / (self._degrees - 1) + (1 - share) ** 2 / self._degrees)
-        return q, stdtrit(degrees, 1 - LEVEL / 2) ** 2
+        least: Array = q.min(axis=0)
+        return least
 
     def _estimates(
         self, chosen: Sequence[int], ends: Array, functions: Sequence[Array]
@@ -197,15 +211,15 @@ class Scaling:
         for _ in range(ROUNDS):
             axes = np.linspace(box[:, 0], box[:, 1], points)
             x = np.stack(np.meshgrid(*axes.T, indexing="ij"), axis=-1)
-            q, bound = self._q(x @ ends.T, chosen)
+            q = self._q(x @ ends.T, chosen)
             best = np.unravel_index(q.argmin(), q.shape)
             around = tuple(slice(max(i - 1, 0), i + 2) for i in best)
-            reach = np.maximum(bound, 2 * (q[around].max() - q.min()))
+            reach = max(self._bound, 2 * (q[around].max() - q.min()))
             near = np.argwhere(q <= q.min() + reach)
             step = axes[1] - axes[0]
             low, high = (axes[0] + index * step for index in (near.min(0) - 1, near.max(0) + 1))
             box = np.clip(np.stack([low, high], axis=1), extent[:, :1], extent[:, 1:])
-        inside = x[q <= q.min() + bound]
+        inside = x[q <= q.min() + self._bound]
         return [self._between(x[best], inside, f) for f in functions]
 
     def _between(self, best: Array, inside: Array, f: Array) -> Estimate:
@@ -215,11 +229,6 @@ class Scaling:
             for i in (values.argmin(), values.argmax())
         ]
         return Estimate(math.exp(best @ f), *bounds)
-
-
-def _positive(variance: Any) -> Any:
-    """Return variances that are at least that of a rounding error."""
-    return np.maximum(variance, 1e-18)
 
 
 def _least(
@@ -233,8 +242,8 @@ def _least(
         (weights * a * b).sum(axis=-1)
         for a, b in combinations_with_replacement((ones, powers, losses), 2)
     )
-    level = (xx * py - px * xy) / _positive(pp * xx - px * px)
-    scale = np.maximum((xy - np.maximum(level, ideal) * px) / _positive(xx), 0.0)
+    level = (xx * py - px * xy) / np.maximum(pp * xx - px * px, 1e-300)
+    scale = np.maximum((xy - np.maximum(level, ideal) * px) / np.maximum(xx, 1e-300), 0.0)
     level = np.maximum((py - scale * px) / pp, ideal)
     q = yy - 2 * (level * py + scale * xy - level * scale * px) + level**2 * pp + scale**2 * xx
     return q, level, scale

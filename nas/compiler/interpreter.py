@@ -60,7 +60,7 @@ class ReferenceAttention(nn.Module):
             limits = visibility.window, visibility.global_tokens, is_causal
             near = in_window(place, place, *limits)
             mask = near if visible is None else visible & near
-        values = {stream.name: self._read(stream, x) for stream in self.plan.streams}
+        values = {stream.name: self.read(stream, x) for stream in self.plan.streams}
         for step in self.plan.steps:
             count = step.type.head_count(self.heads)
             operands = [repeat_heads(values[o.variable], count) for o in step.operands]
@@ -72,6 +72,7 @@ class ReferenceAttention(nn.Module):
         whole = out.sum(dim=1) if projections.merge == "sum" else merge_heads(out)
         return cast("Tensor", self.wo(whole)) if projections.has_wo else whole
 
-    def _read(self, stream: Stream, x: Tensor) -> Tensor:
+    def read(self, stream: Stream, x: Tensor) -> Tensor:
+        """Return a stream of ``x``, split into its heads."""
         projected = self.get_submodule(f"w{stream.name}")(x) if stream.is_projected else x
         return split_heads(projected, stream.type.head_count(self.heads))

@@ -33,12 +33,12 @@ class Rung(Result):
     """One mechanism at one size.
 
     Attributes:
-        size: width and depth of the model, as "WIDTHxDEPTH".
+        size: name of the task at this size, "TASK WIDTHxDEPTH".
         flops: floating-point operations of a training of the reference.
         cell: the metric, and the difference to the reference.
         time: duration of a training, relative to the reference's.
         speedup: the effective speed-up. Both are None for the reference, and if fewer than three
-            sizes have two pairs of successful trainings.
+            sizes have two pairs of successful trainings on the same hardware.
     """
 
     size: str
@@ -75,7 +75,7 @@ class Ladder(Result):
     Attributes:
         comparison: the trainings; its parts are the sizes.
         rungs: each mechanism at each size, in ascending order of size.
-        climbs: what the results at all sizes show, by mechanism.
+        climbs: what the results show of each mechanism that has a speed-up at every size.
     """
 
     comparison: Comparison
@@ -110,7 +110,8 @@ def make_ladder(comparison: Comparison, flops: Mapping[str, float]) -> Ladder:
         if mechanism == comparison.against or len(scores) < LEAST_SIZES:
             continue
         scaling = Scaling([*scores.values()], ideal)
-        climbs[mechanism] = Climb(scaling.law, scaling.is_law_doubtful, *scaling.trend(FACTOR))
+        if len(scores) == len(flops):
+            climbs[mechanism] = Climb(scaling.law, scaling.is_law_doubtful, *scaling.trend(FACTOR))
         for size, time, speedup in zip(scores, scaling.times, scaling.speedups(), strict=True):
             found[size, mechanism] = time, speedup
     rungs = (
@@ -205,8 +206,15 @@ def ladder_table(console: Console, result: Ladder) -> None:
     compared = result.comparison
     say_table(console, Table([*ladder_columns(result)], result.rungs))
     say(console, "")
-    for mechanism, climb in result.climbs.items():
-        say(console, climb_text(mechanism, climb))
+    for row in compared.rows:
+        if climb := result.climbs.get(row.mechanism):
+            say(console, climb_text(row.mechanism, climb))
+        elif row.mechanism != compared.against:
+            say(
+                console,
+                f"{row.mechanism}: no statement on its change with size, because some size lacks "
+                "two pairs of successful trainings on the same hardware.",
+            )
     for climb in [*result.climbs.values()][:1]:
         law = climb.law
         test = "A test rejects this law: the speed-ups are doubtful." * climb.is_law_doubtful

@@ -73,3 +73,18 @@ def test_sizes_that_are_no_ladder_are_refused(nas: Any, sizes: str) -> None:
     refused = nas("ladder", "gqa", "--task", "short.yaml", "--sizes", sizes, *LOCAL)
     assert refused.status == 2
     assert "sizes: " in refused.err
+
+
+def test_failures_leave_no_statement_and_no_picture(nas: Any) -> None:
+    fails = 'self.linear(x) * (float("nan") if self.training else 1.0)'
+    Path("bad.py").write_text(MODULE.replace("self.linear(x)", fails))
+    options = ("--task", "short.yaml", "--sizes", "1/4,1,4", "--no-rates", "--seeds", 2, *LOCAL)
+    some = nas("ladder", "bad.py:Shift", *options, "--plot", "some.svg")
+    assert some.status == 0, some.err
+    assert "bad.py:Shift: no statement on its change with size" in some.out
+    assert "2 trainings failed" in some.out
+    assert "<svg" in Path("some.svg").read_text()
+    none = nas("ladder", "gqa", *options, "--seed", 1, "--time-limit", 1e-6, "--plot", "none.svg")
+    assert none.status == 1
+    assert "time_limit" in none.out
+    assert not Path("none.svg").exists()

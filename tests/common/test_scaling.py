@@ -66,3 +66,15 @@ def test_results_that_are_on_no_law_are_doubtful() -> None:
         for each, shift in zip(sizes, (0.0, 0.2, 0.0, 0.2), strict=True)
     ]
     assert Scaling(moved, 0.0).is_law_doubtful
+
+
+def test_a_mechanism_without_noise_is_no_slower_than_one_with_noise() -> None:
+    sizes = []
+    for each in simulate(np.random.default_rng(0), seeds=3):
+        losses = np.array(each.losses)
+        losses[:, 1] = 0.0
+        sizes.append(SizeScores(each.compute, losses, each.times))
+    for speedup in Scaling(sizes, 0.0).speedups():
+        assert speedup.low is not None
+        assert speedup.low > 1
+        assert speedup.high is None

@@ -30,7 +30,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.compiler.interpreter import ReferenceAttention, read_stream, with_heads
+from nas.compiler.interpreter import ReferenceAttention
+from nas.compiler.kernels.attention import repeat_heads
 from nas.compiler.masks import visible_keys
 from nas.compiler.plan import make_plan
 from nas.genome.mechanisms import mechanism
@@ -106,11 +107,12 @@ class Block:
     def run(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the values of all variables, of which some are given."""
         block, mask = self.module, visible_keys(self.x, None, None, True)
-        values = {s.name: read_stream(block, s, self.x) for s in block.plan.streams} | given
+        values = {s.name: block.read(s, self.x) for s in block.plan.streams} | given
         for step in block.plan.steps:
             if step.variable in given:
                 continue
-            operands = [with_heads(block, values[o.variable], o, step) for o in step.operands]
+            count = step.type.head_count(block.heads)
+            operands = [repeat_heads(values[o.variable], count) for o in step.operands]
             extras = {"x": self.x, "mask": mask}
             arguments = {name: extras[name] for name in step.primitive.extras}
             values[step.variable] = block.get_submodule(step.module)(*operands, **arguments)
