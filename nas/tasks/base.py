@@ -175,8 +175,7 @@ class ModelTask(Task):
     Attributes:
         is_causal: whether each token attends only to itself and earlier tokens.
         is_padded: whether sequences have padding, which attention must ignore.
-        reference: the named mechanism with which others are compared, and of whose costs limits
-            are multiples. It does not change a training.
+        reference: named mechanism with which others are compared; it does not change a training.
         width, depth: number of features of each token, and number of layers.
         mlp_ratio: hidden width of the feed-forward networks divided by ``width``.
         feed_forward: their activation. ``relu_squared`` (So et al. 2021) and ``swiglu`` (Shazeer
@@ -191,9 +190,8 @@ class ModelTask(Task):
         optimizer: ``adamw``, or ``muon`` for the matrices of linear maps in the layers and AdamW
             for the other weights.
         learning_rate: the largest rate of the schedule.
-        learning_rates: rates from which comparisons with ``rates`` choose for each mechanism, in
-            ascending order, with ``learning_rate``; empty if the task offers none. They do not
-            change a training.
+        learning_rates: rates from which comparisons choose for each mechanism, ascending, with
+            ``learning_rate``; empty if the task offers none. They do not change a training.
         decay: the weights to which weight decay applies: ``all``, or only ``matrices``.
         clip: largest norm of the gradient of all weights.
         schedule: schedule of the learning rate: ``one_cycle`` (Smith & Topin 2018), ``constant``,
