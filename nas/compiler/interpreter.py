@@ -58,7 +58,7 @@ class ReferenceAttention(nn.Module):
         if visibility.window is not None:
             place = torch.arange(x.shape[1], device=x.device)
             limits = visibility.window, visibility.global_tokens, is_causal
-            near = in_window(place, place, *limits)
+            near = in_window(place[:, None], place, *limits)
             mask = near if visible is None else visible & near
         values = {stream.name: self.read(stream, x) for stream in self.plan.streams}
         for step in self.plan.steps:

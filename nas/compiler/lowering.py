@@ -3,43 +3,58 @@
 A kernel is a function that does not store the attention weights of all pairs of tokens. These
 chains of primitives have a kernel; every other mechanism runs step by step.
 
-======================  =====================  ====================================================
-score                   normaliser             kernel
-======================  =====================  ====================================================
-scaled_dot_product      softmax                torch's fused attention
-the same and ``decay``  softmax                the same; in causal attention gates bias the keys
-scaled_dot_product      softmax_free, ratio    query·(key^T·values), Katharopoulos et al. 2020
-gated_product           softmax_free, ratio    the same in chunks, Yang et al. 2024
-any                     uniform                a mean of the values
-======================  =====================  ====================================================
+==================  ===============================  ==============================================
+score               normaliser                       kernel
+==================  ===============================  ==============================================
+scaled_dot_product  softmax                          torch's fused attention
+the same            softmax and ``head_difference``  the same, with the values of two heads
+the same, changed   softmax, with a sink or without  the same, with biases and a sink as keys
+scaled_dot_product  softmax_free, ratio              query·(key^T·values), Katharopoulos et al. 2020
+gated_product       softmax_free, ratio              the same in chunks, Yang et al. 2024
+any                 uniform                          a mean of the values
+==================  ===============================  ==============================================
 
-``ratio`` is lowered only if its scores are provably not negative. Lowering other scores, such as
-bilinear or capped ones, saves no time at the sizes of a search.
+Changes of a score are ``decay`` and ``key_bias``. ``ratio`` is lowered only if its scores are
+provably not negative.
+
+A sum of values is linear in the weights, so that the sum of a difference of weights is a difference
+of sums (``distributed``). Lowering other scores, such as bilinear or capped ones, saves no time at
+the sizes of a search.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.compiler.kernels.attention import linear_attention, softmax_attention, visible_mean
-from nas.compiler.kernels.gated import forgetting_attention, gated_linear_attention
+from nas.compiler.kernels.attention import linear_attention, visible_mean
+from nas.compiler.kernels.gated import gated_linear_attention
+from nas.compiler.kernels.softmax import biased_attention, differential_attention, softmax_attention
+from nas.compiler.plan import Operand
 from nas.genome import Ref
+from nas.genome.primitives.base import Kind
 from nas.genome.types import is_non_negative
 
 if TYPE_CHECKING:
-    from nas.compiler.plan import Operand, Plan, Step
+    from nas.compiler.plan import Plan, Step
 
     Readers = Mapping[Ref, list[Step]]
     Calls = Mapping[int, "Lowered"]
 
 _PRODUCTS: Final = {  # the scores that each normaliser's kernels compute
     "softmax": ("scaled_dot_product",),
+    "softmax_one": ("scaled_dot_product",),
+    "softmax_sink": ("scaled_dot_product",),
     "softmax_free": ("scaled_dot_product", "gated_product"),
     "ratio": ("scaled_dot_product", "gated_product"),
 }
+_COMBINED: Final = (
+    "add",
+    "difference",
+)  # linear in weights, and elementwise up to factors of heads
 
 
 @dataclass(frozen=True)
@@ -49,12 +64,13 @@ class Lowered:
     sum: Step  # the aggregation, in whose place the kernel is called
     normaliser: Step
     score: Step | None = None  # None for a mean, which needs no scores
-    decay: Step | None = None  # adds the logarithms of forget gates to the scores
+    changes: tuple[Step, ...] = ()  # between score and normaliser
+    mix: Step | None = None  # a difference of neighbouring heads, after the normaliser
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """The replaced steps, in order."""
-        steps = (self.score, self.decay, self.normaliser, self.sum)
+        steps = (self.score, *self.changes, self.normaliser, self.mix, self.sum)
         return tuple(step for step in steps if step is not None)
 
     @property
@@ -64,23 +80,41 @@ class Lowered:
             return visible_mean
         if self.is_linear:
             return gated_linear_attention if self.is_gated else linear_attention
-        return softmax_attention if self.decay is None else forgetting_attention
+        if self.mix is not None:
+            return differential_attention
+        return biased_attention if self.changes or self.has_sink else softmax_attention
 
     @property
     def operands(self) -> list[tuple[Operand, str]]:
-        """The query, key, values and gates of the kernel, or its values: each with its head label.
+        """The query, key and values of the kernel, or its values: each with its head label.
 
-        Linear attention and means compute sums over keys once for all heads that share the keys.
+        Gates, and an operand of each change of the scores, follow. Linear attention and means
+        compute sums over keys once for all heads that share the keys.
         """
         heads, values = self.sum.heads, self.sum.operands[1]
         if self.score is None:
             return [(values, values.type.heads)]
         query, key, *gates = self.score.operands
-        gates += [] if self.decay is None else self.decay.operands[1:]
-        # Gates are an operand of queries and of keys, and the same in both.
         if self.is_linear and not self.is_gated:
             return [(query, heads), (key, key.type.heads), (values, values.type.heads)]
-        return [(operand, heads) for operand in (query, key, values, *gates[:1])]
+        # Gates are an operand of queries and of keys, and the same in both.
+        more = [*gates[:1], *(change.operands[1] for change in self.changes)]
+        return [(operand, heads) for operand in (query, key, values, *more)]
+
+    @property
+    def has_sink(self) -> bool:
+        """Whether there is a further key, with the value zero."""
+        return self.normaliser.primitive.name in ("softmax_one", "softmax_sink")
+
+    @property
+    def biases(self) -> tuple[Step, ...]:
+        """The changes that add a linear function of the key to the scores."""
+        return tuple(step for step in self.changes if step.primitive.name == "key_bias")
+
+    def has_bias(self, is_causal: bool) -> bool:
+        """Whether each key has a number that is added to its scores, also the score of a sink."""
+        is_gated = len(self.biases) < len(self.changes)
+        return self.has_sink or (bool(self.changes) and (is_causal or not is_gated))
 
     @property
     def is_gated(self) -> bool:
@@ -105,11 +139,8 @@ class Lowered:
 
 def lower(plan: Plan) -> dict[int, Lowered]:
     """Return the kernel calls of a plan, by index of the aggregation that each call replaces."""
-    readers: defaultdict[Ref, list[Step]] = defaultdict(list)
-    for step in plan.steps:
-        for operand in step.operands:
-            readers[operand.ref].append(step)
-    calls = (_call(plan, step, readers) for step in plan.steps)
+    graph = _Graph(plan)
+    calls = (graph.call(step) for step in plan.steps)
     return {call.sum.index: call for call in calls if call is not None}
 
 
@@ -124,29 +155,91 @@ def live(plan: Plan, calls: Calls) -> set[Ref]:
     return live
 
 
-def _call(plan: Plan, total: Step, readers: Readers) -> Lowered | None:
-    if total.primitive.name != "weighted_sum":
-        return None
-    normaliser = _operand(plan, total)
-    if normaliser.primitive.name == "uniform":
-        return Lowered(total, normaliser)
-    products = _PRODUCTS.get(normaliser.primitive.name, ())
-    score = _operand(plan, normaliser) if products else normaliser
-    decay = None
-    if score.primitive.name == "decay" and normaliser.primitive.name == "softmax":
-        decay, score = score, _operand(plan, score)
-    chain = [step for step in (score, decay, normaliser) if step is not None]
-    if score.primitive.name not in products:
-        return None
-    # A step that is read twice, or whose heads are repeated, runs by itself.
-    if any(len(readers[s.index]) > 1 or s.heads != total.heads for s in chain):
-        return None
-    if normaliser.primitive.name == "ratio" and not is_non_negative(plan.genome, score.index):
-        return None
-    return Lowered(total, normaliser, score, decay)
+def distributed(plan: Plan) -> Plan:
+    """Return the plan with sums of combined weights replaced by combinations of sums.
+
+        weighted_sum(difference(a, b), v)  ->  difference(weighted_sum(a, v), weighted_sum(b, v))
+
+    A combination stays if one of its sums would have no kernel. New steps have new indices.
+    """
+    graph, steps, gone = _Graph(plan), [], set[str]()
+    for step in plan.steps:
+        parts = graph.distribute(step)
+        gone |= {part.module for part in parts[:-1] if part.primitive.name in _COMBINED}
+        gone |= {parts[-1].module} if len(parts) > 1 else set()
+        steps += parts
+    kept = [s for s in steps if not (s.module in gone and s.type.kind.is_paired)]
+    return replace(plan, steps=tuple(kept)) if gone else plan
 
 
-def _operand(plan: Plan, step: Step) -> Step:
-    ref = step.operands[0].ref
-    assert isinstance(ref, int), "scores and weights are never streams"
-    return plan.steps[ref]
+class _Graph:
+    """The steps of a plan by index, and those that read each step."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.genome, self.steps = plan.genome, {step.index: step for step in plan.steps}
+        self.fresh = count(1 + max(self.steps))
+        self.readers: defaultdict[Ref, int] = defaultdict(int)
+        for step in plan.steps:
+            for operand in step.operands:
+                self.readers[operand.ref] += 1
+
+    def operand(self, step: Step) -> Step:
+        ref = step.operands[0].ref
+        assert isinstance(ref, int), "scores and weights are never streams"
+        return self.steps[ref]
+
+    def call(self, total: Step) -> Lowered | None:
+        """Return the kernel call in place of an aggregation, None if there is none."""
+        if total.primitive.name != "weighted_sum":
+            return None
+        normaliser = self.operand(total)
+        if normaliser.primitive.name == "uniform":
+            return Lowered(total, normaliser)
+        mix = None
+        if normaliser.primitive.name == "head_difference":
+            mix, normaliser = normaliser, self.operand(normaliser)
+        products = _PRODUCTS.get(normaliser.primitive.name, ())
+        if not products or (mix is not None and normaliser.primitive.name != "softmax"):
+            return None
+        score, changes = self.operand(normaliser), []
+        is_changeable = products == ("scaled_dot_product",) and mix is None
+        while is_changeable and score.primitive.name in ("decay", "key_bias"):
+            changes.append(score)
+            score = self.operand(score)
+        call = Lowered(total, normaliser, score, tuple(reversed(changes)), mix)
+        if score.primitive.name not in products:
+            return None
+        if call.has_sink and any(step.primitive.name == "decay" for step in changes):
+            return None
+        # A step that is read twice, or whose heads are repeated, runs by itself.
+        chain = call.steps[:-1]
+        if any(self.readers[s.index] > 1 or s.heads != total.heads for s in chain):
+            return None
+        is_ratio = normaliser.primitive.name == "ratio"
+        return None if is_ratio and not is_non_negative(self.genome, score.index) else call
+
+    def distribute(self, total: Step) -> list[Step]:
+        """Return an aggregation as sums and their combination; unchanged without kernels."""
+        parts: list[Step] = []
+        if total.primitive.name == "weighted_sum":
+            self._distribute(total, parts)
+        sums = [part for part in parts if part.primitive.name == "weighted_sum"]
+        if len(sums) < 2 or any(self.call(part) is None for part in sums):
+            return [total]
+        last = replace(parts[-1], index=total.index, variable=total.variable)
+        return [*parts[:-1], last]
+
+    def _distribute(self, total: Step, parts: list[Step]) -> Step:
+        """Append the steps that compute an aggregation, and return the last."""
+        weights, values = self.operand(total), total.operands[1]
+        is_alone = self.readers[weights.index] == 1 and weights.heads == total.heads
+        if weights.primitive.name in _COMBINED and is_alone:
+            operands = []
+            for o in weights.operands:
+                part = self._distribute(replace(total, operands=(o, values)), parts)
+                port = o.port._replace(kind=Kind.TOKENS, width=values.port.width)
+                operands.append(Operand(part.index, part.variable, part.type, port, False))
+            total = replace(weights, type=total.type, width=total.width, operands=tuple(operands))
+        index = next(self.fresh)
+        parts.append(replace(total, index=index, variable=f"sums_{index}"))
+        return parts[-1]

@@ -61,13 +61,13 @@ def check_masks(
 
 
 def in_window(
-    queries: Int[Tensor, "... q"],
-    keys: Int[Tensor, "... k"],
+    queries: Int[Tensor, "..."],
+    keys: Int[Tensor, "..."],
     window: int,
     global_tokens: int,
     is_causal: bool,
-) -> Bool[Tensor, "... q k"]:
-    """Return a mask, True where a window or global tokens let a query at a position see a key.
+) -> Bool[Tensor, "..."]:
+    """Return True where a window or global tokens let a query see a key, given their positions.
 
     Token i sees token j if |i - j| <= window // 2, and in causal attention if 0 <= i - j < window.
     Global tokens, the first of the sequence, see all tokens and are seen by all tokens; in causal
@@ -76,7 +76,6 @@ def in_window(
     Source: windows of Sparse Query Attention, sections 2.5 and 6, whose interval [i - k/2, i + k/2]
     contains k + 1 tokens for even k; global tokens of Beltagy et al. 2020, section 3.1.
     """
-    queries, keys = queries.unsqueeze(-1), keys.unsqueeze(-2)
     behind = queries - keys
     near = behind < window if is_causal else behind.abs() <= window // 2
     if global_tokens:

@@ -22,8 +22,9 @@ from torch import nn
 from nas.compiler.formula import formula_of
 from nas.compiler.inlining import LINE, PROVIDED, call_line, globals_of, indented, source_of
 from nas.compiler.kernels import fast_class, traceable_class
-from nas.compiler.kernels.attention import by_last, softmax_attention, with_ones
-from nas.compiler.lowering import live, lower
+from nas.compiler.kernels.attention import by_last, with_ones
+from nas.compiler.kernels.softmax import differential_attention, softmax_attention
+from nas.compiler.lowering import distributed, live, lower
 from nas.compiler.masks import in_window
 from nas.genome import head_count
 from nas.genome.types import MODEL
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from nas.compiler.lowering import Lowered
     from nas.compiler.plan import Operand, Plan, Step
 
+_FUSED: Final = (softmax_attention, differential_attention)  # called like torch's attention
 _PAST: Final = "torch.ones(n, n, dtype=torch.bool, device=x.device).tril()"
 
 
@@ -70,9 +72,9 @@ def write(
 
 class _Source:
     def __init__(self, plan: Plan, is_fast: bool, fuse: bool) -> None:
+        self.formula = formula_of(plan)
+        plan = distributed(plan) if fuse else plan
         calls = lower(plan) if fuse else {}
-        if not is_fast:
-            calls = {index: call for index, call in calls.items() if call.decay is None}
         self.plan, self.calls, self.is_fast = plan, calls, is_fast
         self.module_class = fast_class if is_fast else traceable_class
         needed = live(plan, calls)
@@ -87,7 +89,7 @@ class _Source:
         self.pair_readers = [s for s in readers if not s.primitive.reads_hidden_tokens]
         self.token_readers = [s for s in readers if s.primitive.reads_hidden_tokens]
         self.seen_readers = [s for s in readers if plan.is_windowed and not s.is_paired]
-        self.fused = [c for c in calls.values() if c.function is softmax_attention]
+        self.fused = [c for c in calls.values() if c.function in _FUSED]
         self.has_kept = bool(readers or self.fused) and len(self.fused) < len(calls)
 
     def write(self, dim: int, heads: int, qkv_bias: bool) -> Written:
@@ -98,7 +100,7 @@ class _Source:
         constructor = self._constructor(built, str(qkv_bias))
         lines = [
             "class Attention(nn.Module):",
-            *(f"    {line}".rstrip() for line in (*_docstring(self.plan), "")),
+            *(f"    {line}".rstrip() for line in (*_docstring(self.plan, self.formula), "")),
             f"    def __init__(self, dim: int = {dim}, heads: int = {heads}) -> None:",
             *indented(constructor, 2),
             "",
@@ -163,7 +165,7 @@ class _Source:
             limits = f"{visibility.window}, {visibility.global_tokens}, is_causal"
             lines += [
                 "place = torch.arange(n, device=x.device)",
-                f"near = {self._use(in_window)}(place, place, {limits})",
+                f"near = {self._use(in_window)}(place[:, None], place, {limits})",
                 "mask = near if mask is None else mask & near",
             ]
         elif not plan.unsafe:
@@ -190,7 +192,7 @@ class _Source:
 
     def _call(self, call: Lowered) -> list[str]:
         """Return the lines that call a kernel in place of the steps that it replaces."""
-        if call.function is softmax_attention:
+        if call.function in _FUSED:
             return [self._fused_call(call)]
         causal, name = self._is_causal, call.sum.variable
         mask = "kept" if causal and self.has_kept else "mask"
@@ -200,21 +202,41 @@ class _Source:
             mean = call.sum.operands[1]
             again = f"{name} = {self._with_heads(mean, call.sum.heads, name)}"
             return [line, again] if mean.is_repeated else [line]
-        query, key, values, *gates = operands
+        query, key, values, *more = operands
         target, lines = name, []
         if call.is_ratio:
             target, ones = f"sums_{call.sum.index}", f"ones_{call.sum.index}"
             lines, values = [f"{ones} = {self._use(with_ones)}({values})"], ones
         arguments = [query, key, values, mask, self._scale(call.score), *causal]
-        arguments += [f"gates={text}" for text in gates]
+        arguments += self._changes(call, more)
         arguments += ["divide=False"] if call.is_linear and not call.is_divided else []
         lines.append(call_line(target, self._use(call.function), arguments))
         return [*lines, f"{name} = {self._use(by_last)}({target})"] if call.is_ratio else lines
 
+    def _changes(self, call: Lowered, operands: list[str]) -> list[str]:
+        """Return arguments for gates, biases of keys and a sink."""
+        gates, biases = [] if call.changes else operands, []
+        for change, operand in zip(call.changes, operands, strict=False):
+            if change.primitive.name == "decay":
+                gates.append(operand)
+            else:
+                biases.append(f"self.{change.module}.bias({operand})")
+        sums = {"gates": gates, "bias": biases}
+        arguments = [f"{name}={' + '.join(terms)}" for name, terms in sums.items() if terms]
+        if call.normaliser.primitive.name == "softmax_sink":
+            arguments.append(f"sink=self.{call.normaliser.module}.sink")
+        elif call.has_sink:
+            arguments.append(f"sink=x.new_zeros({self._heads(call.sum.heads)})")
+        return arguments
+
     def _fused_call(self, call: Lowered) -> str:
         assert call.score is not None, "fused attention has a score"
         # Torch repeats keys and values.
-        is_grouped = [o.is_repeated for o, _ in call.operands] == [False, True, True]
+        is_grouped = not call.mix and [o.is_repeated for o, _ in call.operands] == [
+            False,
+            True,
+            True,
+        ]
         arguments = [
             operand.variable if is_grouped else self._with_heads(operand, label)
             for operand, label in call.operands
@@ -225,8 +247,10 @@ class _Source:
         if call.score.width != call.score.rank:  # torch's default scale uses the width
             arguments.append(f"scale={self._scale(call.score)}")
         arguments += ["enable_gqa=True"] if is_grouped else []
+        arguments += [f"factor=self.{call.mix.module}.factor"] if call.mix else []
         # A readable file calls torch's function.
-        name = self._use(call.function) if self.is_fast else "scaled_dot_product_attention"
+        is_torchs = not self.is_fast and call.mix is None
+        name = "scaled_dot_product_attention" if is_torchs else self._use(call.function)
         return call_line(call.sum.variable, name, arguments)
 
     def _expression(self, step: Step) -> list[str]:
@@ -388,8 +412,8 @@ _SIGNATURE = [
 ]
 
 
-def _docstring(plan: Plan) -> list[str]:
-    lines = [*textwrap.wrap(f'"""{formula_of(plan)}', LINE - 8), ""]
+def _docstring(plan: Plan, formula: str) -> list[str]:
+    lines = [*textwrap.wrap(f'"""{formula}', LINE - 8), ""]
     window = plan.genome.visibility.window
     if window is not None:
         lines += [

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from nas.compiler.lowering import Lowered, live, lower
+from nas.compiler.lowering import Lowered, distributed, live, lower
 from nas.compiler.plan import Plan, Step
 from nas.costs import CostContext
 from nas.genome import ModelSizes, Ref, head_count
@@ -28,6 +28,7 @@ def kv_cache_bytes_per_token(plan: Plan, context: CostContext) -> float:
     The result is the size of keys and values if a primitive sees later tokens, so that the
     mechanism cannot be decoded.
     """
+    plan = distributed(plan)
     sizes = context.sizes._replace(tokens=context.cached_tokens or context.sizes.tokens)
     mask, held = plan.genome.visibility, sizes.tokens  # held: the tokens whose rows are cached
     sums: dict[int, Lowered] = {}  # kernel calls that run as sums over the keys

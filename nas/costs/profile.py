@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from nas.common.errors import GenomeError
 from nas.compiler import Plan
 from nas.compiler.kernels import traceable_class
-from nas.compiler.lowering import Lowered, live, lower
+from nas.compiler.lowering import Lowered, distributed, live, lower
 from nas.compiler.plan import Step
 from nas.costs import CostContext
 from nas.costs.operations import ELEMENTWISE, count_calls
@@ -39,6 +39,7 @@ _COMPUTED_NUMBERS: Final = 2**18  # largest call that is traced on the CPU
 
 def macs(plan: Plan, context: CostContext) -> int:
     """Return the multiply-adds that a compiled block executes, at batch size 1."""
+    plan = distributed(plan)
     read = live(plan, lower(plan))
     by_token = [s for s in plan.steps if s.index in read and not s.is_paired]
     tokens = sum(total_macs(profile(plan, step, context.sizes)) for step in by_token)
@@ -47,6 +48,7 @@ def macs(plan: Plan, context: CostContext) -> int:
 
 def attention_macs(plan: Plan, context: CostContext) -> int:
     """Return those of the ``macs`` that belong to pairs of query and key."""
+    plan = distributed(plan)
     lowered = lower(plan)
     read = live(plan, lowered)
     calls = [lowered.get(s.index, s) for s in plan.steps if s.index in read and s.is_paired]
@@ -122,7 +124,9 @@ def profile(
     device = "cpu" if numbers <= _COMPUTED_NUMBERS else "meta"
     if isinstance(call, Lowered):
         named, read = _kernel(plan, call, sizes, is_causal)
-        return _counts(_Kernel, named, read, None, tokens, device, ())
+        size = plan.call_sizes(call.sum, sizes)
+        biases = sum(size.heads * tokens * plan.call_sizes(s, sizes).width for s in call.biases)
+        return _counts(_Kernel, named, read, None, tokens, device, ()) + Counter(key_bias=biases)
     primitive = call.primitive
     module: Any = primitive.module if as_written else traceable_class(primitive.module)
     arguments = plan.sizes(call, dim, heads, qkv_bias) | call.params
@@ -155,11 +159,13 @@ def _kernel(
             operands[2] = _wider(operands[2])
     elif call.score is not None:
         function, operands = F.scaled_dot_product_attention, operands[:3]
-        if call.decay is not None and causal:  # forget gates are a feature of the keys
+        if call.has_bias(causal):  # a feature of the keys
             operands[:2] = map(_wider, operands[:2])
+        if call.mix is not None:  # the values of two heads
+            operands[2] = operands[2][0], 2 * (operands[2][1] or 0)
     masked = sizes.tokens if plan.is_windowed else 0
     arguments = {"function": function, "masked": masked, "options": tuple(options.items())}
-    return tuple(arguments.items()), tuple(operands)
+    return tuple((arguments | {"has_sink": call.has_sink}).items()), tuple(operands)
 
 
 def _wider(operand: OperandSize) -> OperandSize:
@@ -171,17 +177,24 @@ def _wider(operand: OperandSize) -> OperandSize:
 class _Kernel(nn.Module):
     """A call of a kernel's function, with a mask of ``masked`` tokens unless that is 0.
 
-    The fourth operand is forget gates.
+    The fourth operand is forget gates. A sink is a further key, in causal attention also a query.
     """
 
-    def __init__(self, function: Callable[..., Tensor], masked: int, options: Arguments) -> None:
+    def __init__(
+        self, function: Callable[..., Tensor], masked: int, options: Arguments, has_sink: bool
+    ) -> None:
         super().__init__()
-        self.function, self.options = function, dict(options)
-        self.mask = torch.ones(masked, masked, dtype=torch.bool) if masked else None
+        self.function, self.options, self.has_sink = function, dict(options), has_sink
+        keys = masked + has_sink
+        self.mask = torch.ones(masked, keys, dtype=torch.bool) if masked else None
 
-    def forward(self, *operands: Tensor) -> Tensor:
-        named = {"gates": operands[3]} if len(operands) > 3 else {}
-        return self.function(*operands[:3], self.mask, **named, **self.options)
+    def forward(self, query: Tensor, *others: Tensor) -> Tensor:
+        """Return the function's result."""
+        if self.has_sink:
+            others = tuple(F.pad(x, (0, 0, 1, 0)) for x in others)
+            query = F.pad(query, (0, 0, 1, 0)) if self.options["is_causal"] else query
+        named = {"gates": others[2]} if len(others) > 2 else {}
+        return self.function(query, *others[:2], self.mask, **named, **self.options)
 
 
 @lru_cache(maxsize=4096)

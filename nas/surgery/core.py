@@ -141,6 +141,7 @@ class AttentionCore(nn.Module):
             if global_tokens and mask is not None:  # they follow the padding of each sequence
                 first = mask[..., -1, :].int().argmax(dim=-1, keepdim=True)
                 queries, positions = queries - first, positions - first
+            queries, positions = queries[..., :, None], positions[..., None, :]
             visible = in_window(queries, positions, window, global_tokens, is_causal)
             windowed = visible if mask is None else mask & visible
         for step in self.plan.steps:

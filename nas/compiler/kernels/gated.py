@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.compiler.kernels import faster, is_traced
-from nas.compiler.kernels.attention import fused_attention, is_in_16_bits, kept_tokens, past_keys
-from nas.compiler.kernels.normalisers import fast_softmax
+from nas.compiler.kernels.attention import kept_tokens, past_keys
 from nas.genome.primitives.gated import Delta, decayed_products, log_decay, without_erased
 from nas.genome.primitives.tensors import (
     Gates,
@@ -70,33 +69,6 @@ def gated_linear_attention(
     visible = count_visible(weights, mask)
     weights = weights / visible.to(weights.dtype) if divide else weights
     return (weights if mask is None else weights.masked_fill(~mask, 0.0)) @ values
-
-
-def forgetting_attention(
-    query: Query,
-    key: Key,
-    values: Values,
-    mask: Mask,
-    scale: float = 1.0,
-    is_causal: bool = False,
-    *,
-    gates: Gates,
-) -> Sums:
-    """Return softmax(scale query·key^T - |c_i - c_j|)·values over the visible keys; c: ``gates``.
-
-    In causal attention c_i, which all keys of a query share, has no effect, and -c_j becomes a
-    feature of the keys in torch's fused attention. In 16 bits the gradients of such a bias, sums of
-    differences of nearly equal terms, would be noise.
-    """
-    if is_causal and not is_in_16_bits(query):
-        query = F.pad(query * scale, (0, 1), value=1.0)
-        key = torch.cat((key, -gates.to(key.dtype)), dim=-1)
-        mask = mask if mask is None else past_keys(query, key, mask)
-        return fused_attention(query, key, values, mask, mask is None, scale=1.0)
-    mask = past_keys(query, key, mask) if is_causal else mask
-    scores = query * scale @ key.mT
-    scores = scores + log_decay(gates, gates.mT).to(scores.dtype)
-    return fast_softmax(scores, mask) @ values
 
 
 def is_in_chunks(tokens: int, gates: int) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from nas.compiler import Plan
 from nas.compiler.kernels.attention import is_by_sums
 from nas.compiler.kernels.gated import is_in_chunks
-from nas.compiler.lowering import Lowered, live, lower
+from nas.compiler.lowering import Lowered, distributed, live, lower
 from nas.compiler.plan import Step
 from nas.costs import CostContext
 from nas.costs.operations import ELEMENTWISE
@@ -51,6 +51,7 @@ def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> di
     """
     # A window's mask is computed once per layer, for all sequences.
     totals = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
+    plan = distributed(plan)
     calls = lower(plan)
     read = live(plan, calls)
     work = [*_projections(plan, sizes, read)]

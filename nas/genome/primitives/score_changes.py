@@ -70,9 +70,12 @@ class KeyBias(nn.Module):
         self.scale = rank**-0.5
         self.direction = nn.Parameter(torch.zeros(heads, width))
 
+    def bias(self, key: Key) -> Float[Tensor, "b h k 1"]:
+        """Return u_h·k_j / sqrt(rank)."""
+        return key @ (self.direction.to(key.dtype) * self.scale)[:, :, None]
+
     def forward(self, scores: Scores, key: Key) -> Scores:
-        bias = key @ (self.direction.to(key.dtype) * self.scale)[:, :, None]
-        return scores + bias.to(scores.dtype).transpose(-2, -1)
+        return scores + self.bias(key).to(scores.dtype).mT
 
 
 def linear_bias(
