@@ -25,8 +25,16 @@ _UNTYPED: Final = re.compile(r"(?<=\w): Any(?=[,)])")
 _SIGNATURE: Final = re.compile(r"^( *def \w+)\(\n([^()]*?)\n *\)( -> [^\n]*:)$", re.MULTILINE)
 _DECLARATION: Final = re.compile(rf"^    (?:{'|'.join(CLASS_FLAGS)}) = \w+\n\n?", re.MULTILINE)
 _CONSTANTS: Final = (bool, int, float, str, tuple, dict)
-# Names that the written file imports from torch itself.
-PROVIDED: Final = frozenset({"torch", "Tensor", "nn", "F", "scaled_dot_product_attention"})
+# Names that the written file imports where it uses them, by module.
+_IMPORTS: Final = {
+    "collections.abc": ("Callable", "Sequence"),
+    "functools": ("cache", "lru_cache"),
+    "torch.nn.attention.flex_attention": (
+        *("AuxRequest", "BlockMask", "create_block_mask", "flex_attention"),
+    ),
+    "torch.nn.functional": ("scaled_dot_product_attention",),
+}
+PROVIDED: Final = frozenset({"torch", "Tensor", "nn", "F"}).union(*_IMPORTS.values())
 
 
 def inlined(roots: Iterable[Any]) -> list[str]:
@@ -46,11 +54,17 @@ def inlined(roots: Iterable[Any]) -> list[str]:
 
 def file_source(sources: list[str]) -> str:
     """Return the text of a file: imports of torch, then the sources."""
+    text = "\n".join(sources)
     imports = ["import torch", "from torch import Tensor, nn"]
-    if any(re.search(r"\bF[.,]", source) for source in sources):
+    if re.search(r"\bF[.,]", text):
         imports.append("from torch.nn import functional as F")
-    if any(re.search(r"(?<!\.)\bscaled_dot_product_attention\b", source) for source in sources):
-        imports.append("from torch.nn.functional import scaled_dot_product_attention")
+    standard: list[str] = []
+    for module, names in _IMPORTS.items():
+        used = [name for name in names if re.search(rf"(?<![.\w]){name}\b", text)]
+        if used:
+            lines = imports if module.startswith("torch") else standard
+            lines.append(f"from {module} import {', '.join(used)}")
+    imports = indented([*standard, *([""] if standard else []), *imports], 0)
     return "\n\n".join(["\n".join(imports) + "\n", *sources])
 
 
@@ -76,7 +90,7 @@ def _visit(
         value = scope[used]
         owner = getattr(value, "__module__", module)
         is_ours = owner.split(".")[0] in {"nas", module.split(".")[0]}
-        is_defined = inspect.isclass(value) or inspect.isfunction(value)
+        is_defined = inspect.isclass(value) or inspect.isfunction(inspect.unwrap(value))
         is_constant = isinstance(value, _CONSTANTS) and used.isupper()
         if not is_constant and not (is_ours and is_defined and value.__name__ == used):
             raise GenomeError(
@@ -89,14 +103,16 @@ def _visit(
 
 @cache
 def source_of(item: Any) -> str:
-    """Return the source of a class or function without decorators.
+    """Return the source of a class or function without decorators, except those of caches.
 
     Annotations ``Any`` are removed, and those of shapes become ``Tensor``.
     """
     text = textwrap.dedent(inspect.getsource(item))
     tree = ast.parse(text).body[0]
-    lines = text.splitlines()[tree.lineno - 1 :]  # a definition begins below its decorators
-    bare = _DECLARATION.sub("", "\n".join(lines))
+    lines = text.splitlines()
+    caches = [line for line in lines[: tree.lineno - 1] if line.startswith(("@cache", "@lru_cache"))]
+    # A definition begins below its decorators.
+    bare = _DECLARATION.sub("", "\n".join([*caches, *lines[tree.lineno - 1 :]]))
     plain = _NAMED.sub(lambda name: PLAIN[name[0]], _SHAPED.sub("Tensor", bare))
     return _SIGNATURE.sub(_on_one_line, _UNTYPED.sub("", plain).rstrip() + "\n")
 

@@ -28,9 +28,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from nas.compiler.kernels.attention import linear_attention, visible_mean
+from nas.compiler.kernels.flexible import CHANGES
 from nas.compiler.kernels.gated import gated_linear_attention
 from nas.compiler.kernels.softmax import biased_attention, differential_attention, softmax_attention
 from nas.compiler.plan import Operand
@@ -44,13 +45,27 @@ if TYPE_CHECKING:
     Readers = Mapping[Ref, list[Step]]
     Calls = Mapping[int, "Lowered"]
 
-_PRODUCTS: Final = {  # the scores that each normaliser's kernels compute
-    "softmax": ("scaled_dot_product",),
-    "softmax_one": ("scaled_dot_product",),
-    "softmax_sink": ("scaled_dot_product",),
-    "softmax_free": ("scaled_dot_product", "gated_product"),
-    "ratio": ("scaled_dot_product", "gated_product"),
-}
+_PLAIN: Final = ("scaled_dot_product",)
+_GATED: Final = ("scaled_dot_product", "gated_product")
+
+
+class Kernels(NamedTuple):
+    """The scores that kernels compute for each normaliser, and the changes of scores."""
+
+    products: Mapping[str, tuple[str, ...]]
+    changes: tuple[str, ...]
+
+
+KERNELS: Final = Kernels(
+    dict.fromkeys(("softmax", "softmax_one", "softmax_sink"), _PLAIN)
+    | dict.fromkeys(("softmax_free", "ratio"), _GATED),
+    ("decay", "key_bias"),
+)
+FLEXIBLE: Final = Kernels(
+    dict.fromkeys(("softmax", "softmax_one", "softmax_sink", "sigmoid"), _PLAIN)
+    | {"ratio": ("quadratic_product",)},
+    tuple(CHANGES),
+)
 _COMBINED: Final = (
     "add",
     "difference",
@@ -98,7 +113,7 @@ class Lowered:
         if self.is_linear and not self.is_gated:
             return [(query, heads), (key, key.type.heads), (values, values.type.heads)]
         # Gates are an operand of queries and of keys, and the same in both.
-        more = [*gates[:1], *(change.operands[1] for change in self.changes)]
+        more = [*gates[:1], *(o for change in self.changes for o in change.operands[1:2])]
         return [(operand, heads) for operand in (query, key, values, *more)]
 
     @property
@@ -142,6 +157,20 @@ def lower(plan: Plan) -> dict[int, Lowered]:
     graph = _Graph(plan)
     calls = (graph.call(step) for step in plan.steps)
     return {call.sum.index: call for call in calls if call is not None}
+
+
+def flexible(plan: Plan) -> dict[int, Lowered]:
+    """Return the calls of FlexAttention that a GPU computes faster than the calls of ``lower``."""
+    graph, fused = _Graph(plan), (softmax_attention, differential_attention, visible_mean)
+    found = {}
+    for step in plan.steps:
+        known, call = graph.call(step), graph.call(step, FLEXIBLE)
+        is_fused = known is not None and known.function in fused and not plan.is_windowed
+        if call is None or call.score is None or call.mix is not None or is_fused:
+            continue
+        if not call.normaliser.params.get("length_bias"):
+            found[step.index] = call
+    return found
 
 
 def live(plan: Plan, calls: Calls) -> set[Ref]:
@@ -188,33 +217,31 @@ class _Graph:
         assert isinstance(ref, int), "scores and weights are never streams"
         return self.steps[ref]
 
-    def call(self, total: Step) -> Lowered | None:
+    def call(self, total: Step, kernels: Kernels = KERNELS) -> Lowered | None:
         """Return the kernel call in place of an aggregation, None if there is none."""
         if total.primitive.name != "weighted_sum":
             return None
-        normaliser = self.operand(total)
+        normaliser, mix = self.operand(total), None
         if normaliser.primitive.name == "uniform":
             return Lowered(total, normaliser)
-        mix = None
         if normaliser.primitive.name == "head_difference":
             mix, normaliser = normaliser, self.operand(normaliser)
-        products = _PRODUCTS.get(normaliser.primitive.name, ())
+        products = kernels.products.get(normaliser.primitive.name, ())
         if not products or (mix is not None and normaliser.primitive.name != "softmax"):
             return None
-        score, changes = self.operand(normaliser), []
-        is_changeable = products == ("scaled_dot_product",) and mix is None
-        while is_changeable and score.primitive.name in ("decay", "key_bias"):
-            changes.append(score)
+        score = self.operand(normaliser)
+        changes: list[Step] = []
+        while score.primitive.name in kernels.changes and products == _PLAIN and mix is None:
+            changes.insert(0, score)
             score = self.operand(score)
-        call = Lowered(total, normaliser, score, tuple(reversed(changes)), mix)
+        call = Lowered(total, normaliser, score, tuple(changes), mix)
         if score.primitive.name not in products:
             return None
-        if call.has_sink and any(step.primitive.name == "decay" for step in changes):
-            return None
         # A step that is read twice, or whose heads are repeated, runs by itself.
-        chain = call.steps[:-1]
-        if any(self.readers[s.index] > 1 or s.heads != total.heads for s in chain):
+        if any(self.readers[s.index] > 1 or s.heads != total.heads for s in call.steps[:-1]):
             return None
+        if kernels is KERNELS and call.has_sink and len(call.biases) < len(changes):
+            return None  # gates change the weight of the sink
         is_ratio = normaliser.primitive.name == "ratio"
         return None if is_ratio and not is_non_negative(self.genome, score.index) else call
 

@@ -24,7 +24,13 @@ from nas.compiler.inlining import LINE, PROVIDED, call_line, globals_of, indente
 from nas.compiler.kernels import fast_class, traceable_class
 from nas.compiler.kernels.attention import by_last, with_ones
 from nas.compiler.kernels.softmax import differential_attention, softmax_attention
-from nas.compiler.lowering import distributed, live, lower
+from nas.compiler.kernels.flexible import (
+    CHANGES,
+    flexible_attention,
+    is_flexible,
+    log_sigmoid,
+)
+from nas.compiler.lowering import distributed, flexible, live, lower
 from nas.compiler.masks import in_window
 from nas.genome import head_count
 from nas.genome.types import MODEL
@@ -75,6 +81,7 @@ class _Source:
         self.formula = formula_of(plan)
         plan = distributed(plan) if fuse else plan
         calls = lower(plan) if fuse else {}
+        self.flexible = flexible(plan) if fuse and is_fast else {}
         self.plan, self.calls, self.is_fast = plan, calls, is_fast
         self.module_class = fast_class if is_fast else traceable_class
         needed = live(plan, calls)
@@ -91,6 +98,7 @@ class _Source:
         self.seen_readers = [s for s in readers if plan.is_windowed and not s.is_paired]
         self.fused = [c for c in calls.values() if c.function in _FUSED]
         self.has_kept = bool(readers or self.fused) and len(self.fused) < len(calls)
+        self.has_kept |= bool(self.flexible)
 
     def write(self, dim: int, heads: int, qkv_bias: bool) -> Written:
         forward = self._forward()
@@ -129,11 +137,12 @@ class _Source:
             source = f"self.w{stream.name}(x)" if stream.is_projected else "x"
             heads = self._heads(stream.type.heads)
             lines.append(f"{stream.name} = {source}.unflatten(-1, ({heads}, -1)).transpose(1, 2)")
+        chains = {s.index for call in self.flexible.values() for s in call.steps}
         for step in self.steps:
-            if step.index in self.calls:
-                lines += self._call(self.calls[step.index])
-            else:
-                lines += self._expression(step) or self._module_call(step)
+            if step.index in self.flexible:
+                lines += self._choice(self.flexible[step.index])
+            elif step.index not in chains:
+                lines += self._step(step)
         out, projections = plan.steps[-1].variable, plan.genome.projections
         merged = f"{out}.sum(dim=1)"
         if projections.merge != "sum":
@@ -161,6 +170,7 @@ class _Source:
             if self.seen_readers:
                 lines += [] if plan.unsafe else self._past_lines(self.seen_readers)
                 lines.append("seen = mask")
+            lines += ["kept = mask"] if self.flexible else []
             visibility = plan.genome.visibility
             limits = f"{visibility.window}, {visibility.global_tokens}, is_causal"
             lines += [
@@ -189,6 +199,39 @@ class _Source:
     def _is_causal(self) -> list[str]:
         """The argument ``is_causal`` of kernel calls, unless their mask hides later tokens."""
         return [] if self.plan.is_windowed or self.plan.unsafe else ["is_causal=is_causal"]
+
+    def _step(self, step: Step) -> list[str]:
+        if step.index in self.calls:
+            return self._call(self.calls[step.index])
+        return self._expression(step) or self._module_call(step)
+
+    def _choice(self, call: Lowered) -> list[str]:
+        """Return the lines of a call of FlexAttention, and of what runs in other cases."""
+        query, key, values, *others = [self._with_heads(*each) for each in call.operands]
+        arguments = [query, key, values, "kept", self._scale(call.score), "is_causal"]
+        changes = [self._change(call, step, others) for step in call.changes]
+        if call.normaliser.primitive.name == "ratio":  # the softmax of logarithms
+            changes.append(self._change(call, call.score, others))
+        if call.normaliser.primitive.name == "sigmoid":
+            changes.append(f"{self._use(log_sigmoid)}()")
+        arguments += [f"[{', '.join(changes)}]", *self._sink(call)]
+        if self.plan.is_windowed:
+            visibility = self.plan.genome.visibility
+            arguments.append(f"window=({visibility.window}, {visibility.global_tokens})")
+        arguments += ["is_divided=False"] * (call.normaliser.primitive.name == "sigmoid")
+        replaced = {step.index for step in call.steps}
+        rest = [line for s in self.steps if s.index in replaced for line in self._step(s)]
+        line = call_line(call.sum.variable, self._use(flexible_attention), arguments)
+        condition = f"if {self._use(is_flexible)}({query}):"
+        return [condition, f"    {line}", "else:", *(f"    {line}" for line in rest)]
+
+    def _change(self, call: Lowered, step: Step, operands: list[str]) -> str:
+        """Return the expression of a score's change, which takes its operand from the list."""
+        function, text = CHANGES[step.primitive.name]
+        operand = operands.pop(0) if operands and len(step.operands) > 1 else ""
+        causal = "False" if call.has_sink else "is_causal"
+        text = text.format(module=f"self.{step.module}", operand=operand, causal=causal)
+        return f"{self._use(function)}({text})"
 
     def _call(self, call: Lowered) -> list[str]:
         """Return the lines that call a kernel in place of the steps that it replaces."""
@@ -223,11 +266,12 @@ class _Source:
                 biases.append(f"self.{change.module}.bias({operand})")
         sums = {"gates": gates, "bias": biases}
         arguments = [f"{name}={' + '.join(terms)}" for name, terms in sums.items() if terms]
+        return arguments + self._sink(call)
+
+    def _sink(self, call: Lowered) -> list[str]:
         if call.normaliser.primitive.name == "softmax_sink":
-            arguments.append(f"sink=self.{call.normaliser.module}.sink")
-        elif call.has_sink:
-            arguments.append(f"sink=x.new_zeros({self._heads(call.sum.heads)})")
-        return arguments
+            return [f"sink=self.{call.normaliser.module}.sink"]
+        return [f"sink=x.new_zeros({self._heads(call.sum.heads)})"] if call.has_sink else []
 
     def _fused_call(self, call: Lowered) -> str:
         assert call.score is not None, "fused attention has a score"

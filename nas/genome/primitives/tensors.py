@@ -8,6 +8,7 @@ tokens must have finite values.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -27,10 +28,12 @@ QueryGates = Float[Tensor, "b h q g"]
 KeyGates = Float[Tensor, "b h k g"]
 # True where attention is allowed, broadcastable to (b, h, q, k); None if all keys are visible.
 Mask = Bool[Tensor, "..."] | None
+# A function (score, b, h, i, j) of the score of query i and key j in head h of sequence b.
+Change = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 _NAMES: Final = "Tokens Elements Inputs Query Key Values Scores Sums Gates QueryGates KeyGates"
 PLAIN: Final = dict.fromkeys(_NAMES.split(), "Tensor")
-PLAIN["Mask"] = "Tensor | None"
+PLAIN |= {"Mask": "Tensor | None", "Change": "Callable[..., Tensor]"}
 
 
 def hide(scores: Scores, mask: Mask) -> Scores:
