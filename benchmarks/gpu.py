@@ -340,7 +340,7 @@ PARTS: Final[dict[str, Callable[[argparse.Namespace, torch.device], Iterator[Row
     "steps": lambda o, device: steps(*_vit(o), device, o.rounds),
     "trainings": lambda o, device: trainings(*_vit(o), device),
     "precision": lambda o, device: precisions(*_vit(o), device, o.rounds),
-    "cudnn": lambda o, device: gpu_blocks.cudnn(device, o.rounds),
+    "kernels": lambda o, device: gpu_blocks.kernels(device, o.rounds),
     "calibration": _calibration,
     "workers": lambda o, _: candidates(*_vit(o), _shared),
     "workers under MPS": lambda o, _: _under_mps(o),

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -22,8 +23,9 @@ from nas.compiler import build_attention
 from nas.costs import CostContext
 from nas.costs.timing import calibrate
 from nas.costs.timing.measuring import Passes, fastest
-from nas.genome import Genome, ModelSizes
+from nas.genome import Genome, ModelSizes, Node
 from nas.genome.mechanisms import MECHANISMS, mechanism
+from nas.store.sources import load_genome
 
 # Keys of a quarter of a head have 4 features: a layer norm of 2 gives their order alone, and its
 # gradients are ill-conditioned.
@@ -32,6 +34,19 @@ SPREAD: Final = 0.3  # standard deviation of the weights of a checked block
 TIMED: Final = ("mha", "sw_sqa", "qana")
 DIM, HEADS = 512, 8
 TOKENS: Final = (1024, 2048, 4096, 8192, 16384)
+# Layers of a search, of a target task, and of a language model.
+LAYERS: Final = (
+    ModelSizes(64, 4, 1, 64),
+    ModelSizes(256, 4, 1, 256),
+    ModelSizes(1024, 16, 1, 2048),
+)
+MOST_CHECKED: Final = 256  # tokens of a layer whose errors are computed
+FINDS: Final = Path(__file__).parents[1] / "docs" / "finds"
+KERNELS: Final = (
+    *("mha", "forgetting", "sink", "differential", "sw_sqa", "talking_heads", "rebased"),
+    *("linear", "retnet", "gla", "mamba2", "deltanet", "gated_deltanet", "kda"),
+    *map(str, sorted(FINDS.glob("*_*.py"))),
+)
 FUSED: Final = "F.scaled_dot_product_attention"
 
 Work = Callable[[], None]
@@ -147,50 +162,52 @@ def swap(device: torch.device, rounds: int, width: int = DIM) -> Iterator[Row]:
         }
 
 
-def cudnn(
-    device: torch.device, rounds: int, lengths: Sequence[int] = (65, 257, 513)
+def kernels(
+    device: torch.device, rounds: int, sizes: Sequence[ModelSizes] = LAYERS
 ) -> Iterator[Row]:
-    """Yield the time of the first pass of a new length, and the ratio of later passes.
+    """Yield errors and times of the mechanisms that have kernels: causal, in bfloat16.
 
-    A pass is attention of dimension 256 in bfloat16, forward and backward, with cuDNN and without.
+    The first pass includes the compilation of FlexAttention. Times are those of a layer, forward
+    and backward, over the time of ``mha``.
     """
-    firsts: dict[tuple[bool, int], float] = {}
-    works: dict[str, Work] = {}
-    before = torch.backends.cuda.cudnn_sdp_enabled()
-    try:
-        for is_on in (True, False):
-            torch.backends.cuda.enable_cudnn_sdp(is_on)
-            block = build_attention(mechanism("mha").genome, 256, 4)
-            block.to(device, torch.bfloat16)
-            for length in (33, *lengths):  # the first one loads libraries
-                x = torch.randn(64, length, 256, device=device, dtype=torch.bfloat16)
-                work = partial(_switched, _pass(block, x.requires_grad_()), is_on)
-                firsts[is_on, length] = _seconds(work, device)
-                works[f"{is_on} {length}"] = work
+    genomes = {name: load_genome(name) for name in KERNELS} | {
+        "alibi": _with_change(Node("alibi", (0,))),
+        "softcap": _with_change(Node("softcap", (0,))),
+    }
+    for size in sizes:
+        works: dict[str, Work] = {}
+        firsts: dict[str, float] = {}
+        for name, genome in genomes.items():
+            block = build_attention(genome, size.dim, size.heads).to(device)
+            x = torch.randn(max(1, 2**12 // size.tokens), size.tokens, size.dim, device=device)
+            work = _pass(block, x.requires_grad_(), is_causal=True)
+            start = time.perf_counter()
+            try:
+                work()
+            except (RuntimeError, torch.OutOfMemoryError) as error:
+                print(f"{name}, {size.tokens} tokens: {str(error).splitlines()[0]}")
+                continue
+            synchronise(device)
+            works[name], firsts[name] = work, time.perf_counter() - start
         samples = elapsed(works, rounds, device)
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)
-    for length in lengths:
-        yield {
-            "tokens": length,
-            "first pass with cuDNN, s": firsts[True, length],
-            "without, s": firsts[False, length],
-            "without / with": median_ratio(samples[f"False {length}"], samples[f"True {length}"]),
-        }
+        for name, taken in samples.items():
+            is_small = size.tokens <= MOST_CHECKED
+            errors = _errors(genomes[name], size, "bfloat16", device) if is_small else ("", "")
+            yield {
+                "mechanism": Path(name).stem,
+                "width": size.dim,
+                "tokens": size.tokens,
+                "first pass, s": firsts[name],
+                "to mha": median_ratio(taken, samples["mha"]),
+                "error": errors[0],
+                "of gradients": errors[1],
+            }
 
 
-def _switched(work: Work, is_on: bool) -> None:
-    torch.backends.cuda.enable_cudnn_sdp(is_on)
-    work()
-
-
-def _seconds(work: Work, device: torch.device) -> float:
-    """Return the elapsed seconds of one call."""
-    synchronise(device)
-    start = time.perf_counter()
-    work()
-    synchronise(device)
-    return time.perf_counter() - start
+def _with_change(change: Node) -> Genome:
+    """Return standard attention with changed scores."""
+    first = Node("scaled_dot_product", ("q", "k"))
+    return Genome((first, change, Node("softmax", (1,)), Node("weighted_sum", (2, "v"))))
 
 
 def attention(
@@ -250,12 +267,14 @@ def compare(
         }
 
 
-def _pass(form: nn.Module, x: Tensor) -> Work:
-    """Return a function that runs a forward and backward pass."""
+def _pass(form: nn.Module, x: Tensor, **options: Any) -> Work:
+    """Return a function that runs a forward and backward pass, in bfloat16."""
     inputs, gradient = [x, *form.parameters()], torch.ones_like(x)
 
     def work() -> None:
-        torch.autograd.grad(form(x), inputs, gradient, allow_unused=True)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=x.dtype == torch.float32):
+            out = form(x, **options)
+        torch.autograd.grad(out, inputs, gradient.to(out.dtype), allow_unused=True)
 
     return work
 

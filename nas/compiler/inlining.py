@@ -7,7 +7,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any, Final
@@ -30,7 +30,7 @@ _IMPORTS: Final = {
     "collections.abc": ("Callable", "Sequence"),
     "functools": ("cache", "lru_cache"),
     "torch.nn.attention.flex_attention": (
-        *("AuxRequest", "BlockMask", "create_block_mask", "flex_attention"),
+        *("AuxOutput", "AuxRequest", "BlockMask", "create_block_mask", "flex_attention"),
     ),
     "torch.nn.functional": ("scaled_dot_product_attention",),
 }
@@ -63,7 +63,8 @@ def file_source(sources: list[str]) -> str:
         used = [name for name in names if re.search(rf"(?<![.\w]){name}\b", text)]
         if used:
             lines = imports if module.startswith("torch") else standard
-            lines.append(f"from {module} import {', '.join(used)}")
+            line = f"from {module} import {', '.join(used)}"
+            lines.append(line if len(line) <= LINE else f"from {module} import ({', '.join(used)})")
     imports = indented([*standard, *([""] if standard else []), *imports], 0)
     return "\n\n".join(["\n".join(imports) + "\n", *sources])
 
@@ -110,7 +111,9 @@ def source_of(item: Any) -> str:
     text = textwrap.dedent(inspect.getsource(item))
     tree = ast.parse(text).body[0]
     lines = text.splitlines()
-    caches = [line for line in lines[: tree.lineno - 1] if line.startswith(("@cache", "@lru_cache"))]
+    caches = [
+        line for line in lines[: tree.lineno - 1] if line.startswith(("@cache", "@lru_cache"))
+    ]
     # A definition begins below its decorators.
     bare = _DECLARATION.sub("", "\n".join([*caches, *lines[tree.lineno - 1 :]]))
     plain = _NAMED.sub(lambda name: PLAIN[name[0]], _SHAPED.sub("Tensor", bare))
@@ -129,6 +132,19 @@ def globals_of(source: str) -> tuple[str, ...]:
     tree = ast.parse(source)
     read = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
     return tuple(sorted(set(read)))
+
+
+def renamed(value: ast.expr, texts: Mapping[str, str]) -> str:
+    """Return the text of an expression with other expressions in place of its variables."""
+    return ast.unparse(_Renamed(texts).visit(value))
+
+
+class _Renamed(ast.NodeTransformer):
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.expressions = {name: ast.parse(text, mode="eval").body for name, text in texts.items()}
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.expressions.get(node.id, node)
 
 
 def call_line(target: str, function: str, arguments: list[str]) -> str:
@@ -152,5 +168,7 @@ def wrapped(text: str, pad: str) -> list[str]:
     commas = [i for i in range(start, stop) if text[i] == "," and depths[i] == 1]
     parts = [text[i + 1 : j].strip() for i, j in pairwise([start - 1, *commas, stop])]
     inner = f"{pad}    {', '.join(parts)}"
-    lines = [inner] if len(inner) <= LINE else [f"{pad}    {part}," for part in parts]
+    lines = [inner] if len(inner) <= LINE else []
+    for part in () if lines else parts:
+        lines += wrapped(f"{part},", f"{pad}    ")
     return [pad + text[:start], *lines, pad + text[stop:]]

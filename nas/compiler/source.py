@@ -14,26 +14,28 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-import textwrap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch import nn
 
 from nas.compiler.formula import formula_of
-from nas.compiler.inlining import LINE, PROVIDED, call_line, globals_of, indented, source_of
+from nas.compiler.inlining import PROVIDED, call_line, globals_of, indented, renamed, source_of
 from nas.compiler.kernels import fast_class, traceable_class
 from nas.compiler.kernels.attention import by_last, with_ones
+from nas.compiler.kernels.flexible import CHANGES, flexible_attention, is_flexible, log_sigmoid
 from nas.compiler.kernels.softmax import differential_attention, softmax_attention
-from nas.compiler.kernels.flexible import (
-    CHANGES,
-    flexible_attention,
-    is_flexible,
-    log_sigmoid,
-)
 from nas.compiler.lowering import distributed, flexible, live, lower
 from nas.compiler.masks import in_window
+from nas.compiler.source_parts import (
+    SIGNATURE,
+    docstring,
+    head_names,
+    product_text,
+    share_lines,
+    size_texts,
+    width_text,
+)
 from nas.genome import head_count
-from nas.genome.types import MODEL
 
 if TYPE_CHECKING:
     from nas.compiler.lowering import Lowered
@@ -87,7 +89,7 @@ class _Source:
         needed = live(plan, calls)
         self.streams = [stream for stream in plan.streams if stream.name in needed]
         self.steps = [step for step in plan.steps if step.index in needed]
-        self.heads = _head_names(plan)
+        self.heads = head_names(plan)
         self.scales: dict[str, str] = {}
         self.used: dict[Any, None] = {}  # functions and classes of nas, in order of their use
         self.expressions: set[int] = set()  # steps that are written without a module
@@ -97,8 +99,8 @@ class _Source:
         self.token_readers = [s for s in readers if s.primitive.reads_hidden_tokens]
         self.seen_readers = [s for s in readers if plan.is_windowed and not s.is_paired]
         self.fused = [c for c in calls.values() if c.function in _FUSED]
-        self.has_kept = bool(readers or self.fused) and len(self.fused) < len(calls)
-        self.has_kept |= bool(self.flexible)
+        has_others = bool(readers or self.fused) and len(self.fused) < len(calls)
+        self.has_kept = has_others or bool(self.flexible)
 
     def write(self, dim: int, heads: int, qkv_bias: bool) -> Written:
         forward = self._forward()
@@ -108,11 +110,11 @@ class _Source:
         constructor = self._constructor(built, str(qkv_bias))
         lines = [
             "class Attention(nn.Module):",
-            *(f"    {line}".rstrip() for line in (*_docstring(self.plan, self.formula), "")),
+            *(f"    {line}".rstrip() for line in (*docstring(self.plan, self.formula), "")),
             f"    def __init__(self, dim: int = {dim}, heads: int = {heads}) -> None:",
             *indented(constructor, 2),
             "",
-            *indented(_SIGNATURE),
+            *indented(SIGNATURE),
             *indented(forward, 2),
         ]
         return Written("\n".join(lines) + "\n", tuple(self.used))
@@ -207,6 +209,7 @@ class _Source:
 
     def _choice(self, call: Lowered) -> list[str]:
         """Return the lines of a call of FlexAttention, and of what runs in other cases."""
+        assert call.score is not None, "a mean of values has its own kernel"
         query, key, values, *others = [self._with_heads(*each) for each in call.operands]
         arguments = [query, key, values, "kept", self._scale(call.score), "is_causal"]
         changes = [self._change(call, step, others) for step in call.changes]
@@ -313,8 +316,7 @@ class _Source:
         texts = dict(zip(names, self._arguments(step), strict=False)) | self._extras(step)
         if set(names) - texts.keys() or any(operand.is_repeated for operand in step.operands):
             return []
-        value = _Renamed(texts).visit(value)
-        text = ast.unparse(value)
+        text = renamed(value, texts)
         scope = vars(sys.modules[module.__module__])
         used = [scope[name] for name in globals_of(text) if name in scope.keys() - PROVIDED]
         if not all(inspect.isfunction(item) or inspect.isclass(item) for item in used):
@@ -347,7 +349,7 @@ class _Source:
     def _scale(self, score: Step) -> str:
         """Return an attribute for the factor of a step's scores, which the constructor assigns."""
         name = f"scale_{score.index}"
-        self.scales[name] = f"({_width(score.rank)}) ** -0.5"
+        self.scales[name] = f"({width_text(score.rank)}) ** -0.5"
         return f"self.{name}"
 
     def _constructor(self, built: list[Step], bias: str) -> list[str]:
@@ -356,9 +358,9 @@ class _Source:
             line
             for label, name in self.heads.items()
             if name.startswith("self.") and label != "all"
-            for line in _share_lines(name, label)
+            for line in share_lines(name, label)
         ]
-        if any(_width(stream.type.width) == "key_width" for stream in plan.streams):
+        if any(width_text(stream.type.width) == "key_width" for stream in plan.streams):
             top, bottom = plan.genome.projections.qk_dim.split("/")
             share = "dim // heads" if top == "1" else f"{top} * (dim // heads)"
             shares.append(
@@ -374,95 +376,22 @@ class _Source:
         ]
         for stream in plan.streams:
             if stream.is_projected:
-                width = _product(self._count(stream.type.heads), _width(stream.type.width))
+                width = product_text(self._count(stream.type.heads), width_text(stream.type.width))
                 lines.append(f"self.w{stream.name} = nn.Linear(dim, {width}, bias={bias})")
         for step in built:
             defaults = step.primitive.defaults()
-            sizes = step.bind(_sizes(step, self._count(step.heads), bias))
+            sizes = step.bind(size_texts(step, self._count(step.heads), bias))
             arguments = [f"{name}={text}" for name, text in sizes.items()]
             params = {k: v for k, v in step.params.items() if v != defaults[k]}
             arguments += [f"{k}={v!r}".replace("'", '"') for k, v in params.items()]
             function = self._use(self.module_class(step.primitive.module))
             lines.append(call_line(f"self.{step.module}", function, arguments))
         if plan.genome.projections.has_wo:
-            merged = _width(plan.output.width)
+            merged = width_text(plan.output.width)
             if plan.genome.projections.merge != "sum":
-                merged = _product(self._count(plan.output.heads), merged)
+                merged = product_text(self._count(plan.output.heads), merged)
             lines.append(f"self.wo = nn.Linear({merged}, dim)")
         return lines
 
     def _count(self, label: str) -> str:
         return "heads" if label == "all" else self._heads(label)
-
-
-class _Renamed(ast.NodeTransformer):
-    def __init__(self, texts: dict[str, str]) -> None:
-        self.expressions = {name: ast.parse(text, mode="eval").body for name, text in texts.items()}
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.expressions.get(node.id, node)
-
-
-def _head_names(plan: Plan) -> dict[str, str]:
-    """Return the expression for each head count in a plan, by its label, such as "1/2"."""
-    projections = plan.genome.projections
-    names = {projections.kv_heads: "self.kv_heads", projections.q_heads: "self.q_heads"}
-    names |= {"all": "self.heads", "one": "1"}
-    labels = [stream.type.heads for stream in plan.streams] + [step.heads for step in plan.steps]
-    return {label: names.get(label, f'head_count("{label}", self.heads)') for label in labels}
-
-
-def _width(label: str | None) -> str:
-    return {"all": "dim // heads", MODEL: "dim"}.get(label or "", "key_width")
-
-
-def _share_lines(name: str, label: str) -> list[str]:
-    """Return statements that set a variable to a fraction of the heads, at least one head."""
-    top, bottom = label.split("/")
-    whole = "heads" if top == "1" else f"{top} * heads"
-    words = f"{label} of {{heads}} heads is no whole number; expected heads that divide"
-    return [
-        f"if {whole} > {bottom} and {whole} % {bottom}:",
-        f'    raise ValueError(f"{words}")',
-        f"{name} = max(1, {whole} // {bottom})",
-    ]
-
-
-def _product(count: str, width: str) -> str:
-    if count == "1":
-        return width
-    if (count, width) == ("heads", "dim // heads"):
-        return "dim"
-    return f"{count} * ({width})" if width == "dim // heads" else f"{count} * {width}"
-
-
-def _sizes(step: Step, heads: str, bias: str) -> dict[str, str]:
-    """Return expressions for the sizes that a step's module may take, by name of the argument."""
-    texts = {"dim": "dim", "heads": heads, "bias": bias}
-    if step.width is not None:
-        texts["width"], texts["rank"] = _width(step.width), _width(step.rank)
-    return texts | ({"filtered": "True"} if step.is_filtered else {})
-
-
-_SIGNATURE = [
-    "def forward(",
-    "    self,",
-    "    x: Tensor,",
-    "    attn_mask: Tensor | None = None,",
-    "    key_padding_mask: Tensor | None = None,",
-    "    is_causal: bool = False,",
-    ") -> Tensor:",
-    '    """Masks: attn_mask True where allowed, key_padding_mask True at padding."""',
-]
-
-
-def _docstring(plan: Plan, formula: str) -> list[str]:
-    lines = [*textwrap.wrap(f'"""{formula}', LINE - 8), ""]
-    window = plan.genome.visibility.window
-    if window is not None:
-        lines += [
-            f"A token sees {window // 2} tokens on either side, with is_causal the last {window};",
-            "attn_mask hides further tokens, and neither widens nor moves the window.",
-            "",
-        ]
-    return [*lines, "(batch, tokens, dim) to (batch, tokens, dim).", '"""']

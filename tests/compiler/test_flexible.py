@@ -34,9 +34,7 @@ CASES: dict[str, Genome] = {
     "zero_sink": build(*attend(DOT, normaliser="softmax_one")),
     "sigmoid": build(*attend(DOT, normaliser="sigmoid")),
     "taylor": build(*attend(("quadratic_product", "qk"), normaliser="ratio")),
-    "square": build(
-        *attend(("quadratic_product", "qk", {"form": "square"}), normaliser="ratio")
-    ),
+    "square": build(*attend(("quadratic_product", "qk", {"form": "square"}), normaliser="ratio")),
     "window": replace(build(*attend(DOT), kv_heads="1/4"), visibility=WINDOW),
     "sinks_in_a_window": replace(
         build(*attend(DOT, GATE, ("decay", [0, 1]), normaliser="softmax_sink")), visibility=WINDOW

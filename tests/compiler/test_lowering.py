@@ -79,7 +79,10 @@ CASES: dict[str, tuple[Nodes, dict[str, Any]]] = {
 }
 
 
-CALLS = ("_attention(", "visible_mean(")
+CALLS = (
+    *("softmax_attention(", "differential_attention(", "biased_attention("),
+    *("linear_attention(", "visible_mean("),
+)
 COUNTS = {"difference": 2, "sum_of_differences": 3}  # of kernel calls; others have one
 
 

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import (
+    AuxOutput,
     AuxRequest,
     BlockMask,
     create_block_mask,
@@ -133,14 +134,16 @@ def flexible_attention(
         query, key = (F.pad(x, (0, LEAST_WIDTH - width)) for x in (query, key))
     value_width = values.shape[-1]
     values = F.pad(values, (0, max(0, LEAST_WIDTH - value_width)))
-    function = compiled() if query.is_cuda else flex_attention
+    function: Callable[..., tuple[Tensor, AuxOutput]]
+    function = compiled() if query.is_cuda else flex_attention  # type: ignore[assignment]
     out, extra = function(
         query, key, values, changed, blocks, scale=scale, return_aux=AuxRequest(lse=True)
     )
+    sums: Tensor = extra.lse  # type: ignore[assignment]
     if sink is not None:
-        out = out * torch.sigmoid(extra.lse - sink.view(-1, 1))[..., None].to(out.dtype)
+        out = out * torch.sigmoid(sums - sink.view(-1, 1))[..., None].to(out.dtype)
     if not is_divided:
-        out = out * extra.lse.exp()[..., None].to(out.dtype)
+        out = out * sums.exp()[..., None].to(out.dtype)
     return out[..., :value_width]
 
 
@@ -157,7 +160,7 @@ def visible_blocks(
 
 
 @cache
-def compiled() -> Callable[..., tuple[Tensor, Tensor]]:
+def compiled() -> Callable[..., tuple[Tensor, AuxOutput]]:
     """Return the compiled FlexAttention, which compiles again for other changes or shapes."""
     torch._dynamo.config.recompile_limit = MOST_KERNELS
     return torch.compile(flex_attention, dynamic=False)

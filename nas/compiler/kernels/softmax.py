@@ -138,7 +138,8 @@ def biased_attention(
     if gates is not None and is_causal and is_exact:
         bias = -gates if bias is None else bias - gates
         gates = None
-    if gates is None and (bias is None or is_exact):
+    is_fast = bias is None and is_fused(query, key.shape[2] + 1, key.shape[3], values.shape[3])
+    if gates is None and (is_exact or is_fast):
         return with_features(query * scale, key, values, mask, is_causal, bias, sink)
     scores = query * scale @ key.mT
     if bias is not None:
@@ -166,7 +167,7 @@ def with_features(
     mask = mask if mask is None or not is_causal else past_keys(query, key, mask)
     is_causal = is_causal and mask is None
     if sink is not None:
-        first = sink.view(1, -1, 1, 1).expand(len(key), -1, 1, 1)
+        first = sink.view(1, -1, 1, 1).expand(key.shape[0], -1, 1, 1)
         rest = key.new_zeros(1).expand(*key.shape[:3], 1) if bias is None else bias
         bias = torch.cat((first.to(rest.dtype), rest), dim=2)
         key, values = F.pad(key, (0, 0, 1, 0)), F.pad(values, (0, 0, 1, 0))

@@ -16,7 +16,7 @@ from nas.genome.mechanisms import MECHANISMS
 
 def mask(n: int, window: int, global_tokens: int, is_causal: bool = False) -> Tensor:
     places = torch.arange(n)
-    return in_window(places, places, window, global_tokens, is_causal)
+    return in_window(places[:, None], places, window, global_tokens, is_causal)
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4])

@@ -1,0 +1,79 @@
+"""Parts of the source of a class: sizes, head counts, its signature and its docstring."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Final
+
+from nas.compiler.inlining import LINE
+from nas.genome.types import MODEL
+
+if TYPE_CHECKING:
+    from nas.compiler.plan import Plan, Step
+
+SIGNATURE: Final = [
+    "def forward(",
+    "    self,",
+    "    x: Tensor,",
+    "    attn_mask: Tensor | None = None,",
+    "    key_padding_mask: Tensor | None = None,",
+    "    is_causal: bool = False,",
+    ") -> Tensor:",
+    '    """Masks: attn_mask True where allowed, key_padding_mask True at padding."""',
+]
+
+
+def head_names(plan: Plan) -> dict[str, str]:
+    """Return the expression for each head count in a plan, by its label, such as "1/2"."""
+    projections = plan.genome.projections
+    names = {projections.kv_heads: "self.kv_heads", projections.q_heads: "self.q_heads"}
+    names |= {"all": "self.heads", "one": "1"}
+    labels = [stream.type.heads for stream in plan.streams] + [step.heads for step in plan.steps]
+    return {label: names.get(label, f'head_count("{label}", self.heads)') for label in labels}
+
+
+def width_text(label: str | None) -> str:
+    """Return the expression for a width, by its label."""
+    return {"all": "dim // heads", MODEL: "dim"}.get(label or "", "key_width")
+
+
+def share_lines(name: str, label: str) -> list[str]:
+    """Return statements that set a variable to a fraction of the heads, at least one head."""
+    top, bottom = label.split("/")
+    whole = "heads" if top == "1" else f"{top} * heads"
+    words = f"{label} of {{heads}} heads is no whole number; expected heads that divide"
+    return [
+        f"if {whole} > {bottom} and {whole} % {bottom}:",
+        f'    raise ValueError(f"{words}")',
+        f"{name} = max(1, {whole} // {bottom})",
+    ]
+
+
+def product_text(count: str, width: str) -> str:
+    """Return the expression for the width of several heads."""
+    if count == "1":
+        return width
+    if (count, width) == ("heads", "dim // heads"):
+        return "dim"
+    return f"{count} * ({width})" if width == "dim // heads" else f"{count} * {width}"
+
+
+def size_texts(step: Step, heads: str, bias: str) -> dict[str, str]:
+    """Return expressions for the sizes that a step's module may take, by name of the argument."""
+    texts = {"dim": "dim", "heads": heads, "bias": bias}
+    if step.width is not None:
+        texts["width"], texts["rank"] = width_text(step.width), width_text(step.rank)
+    return texts | ({"filtered": "True"} if step.is_filtered else {})
+
+
+def docstring(plan: Plan, formula: str) -> list[str]:
+    """Return the lines of the class's docstring."""
+    lines = [*textwrap.wrap(f'"""{formula}', LINE - 8), ""]
+    window = plan.genome.visibility.window
+    if window is not None:
+        lines += [
+            f"A token sees {window // 2} tokens on either side, with is_causal the last {window};",
+            "attn_mask hides further tokens, and neither widens nor moves the window.",
+            "",
+        ]
+    return [*lines, "(batch, tokens, dim) to (batch, tokens, dim).", '"""']
