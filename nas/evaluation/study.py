@@ -183,10 +183,7 @@ def costs_under(
 
 
 def why_not(mechanism: Mechanism, task: Task, time_limit: float | None = CHECK_SECONDS) -> str:
-    """Return the reason why a mechanism cannot be trained under a task; empty if it can.
-
-    ``time_limit`` is the longest duration in seconds of the check of a user's module.
-    """
+    """Return why a mechanism cannot be trained under a task, or ""; checks end after ``time_limit`` s."""
     try:
         if isinstance(mechanism, UserModule):
             model = task.main
