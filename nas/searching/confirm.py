@@ -119,8 +119,7 @@ def plan_confirmation(
 ) -> ConfirmationPlan:
     """Select mechanisms of a run to train again.
 
-    See ``nas.confirm`` for the arguments. ``time_limit`` is the longest duration in seconds of the
-    check of a user's own module.
+    See ``nas.confirm`` for the arguments, and `check_user_module` for ``time_limit``.
 
     Raises:
         NasError: there is nothing to confirm, or an argument cannot be used.
