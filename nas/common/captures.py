@@ -29,10 +29,7 @@ class CudaGraphs:
         self._device, self._pool = device, pool
 
     def warm_up(self, work: Callable[[], None]) -> None:
-        """Run ``work`` ``WARM_UPS`` times; raise RuntimeError if it waited for the GPU in the last.
-
-        A graph cannot contain a wait, and a failed capture would keep its memory.
-        """
+        """Run ``work`` ``WARM_UPS`` times; raise RuntimeError if the last waited for the GPU."""
         stream, current = _side_stream(self._device), torch.cuda.current_stream(self._device)
         stream.wait_stream(current)
         try:

@@ -60,11 +60,9 @@ def read_model(path: Path, model: type[M]) -> M:
 
 
 def parse_model(data: Any, model: type[M], where: str) -> M:
-    """Return plain data as an instance of the pydantic class ``model``.
+    """Return plain data as an instance of ``model``, or raise ConfigError.
 
-    Raises:
-        ConfigError: the data do not fit the model. The message names the source ``where``, the
-            field, the value, and what was expected.
+    The message names the source ``where``, the field, the value, and what was expected.
     """
     if not isinstance(data, dict):
         raise ConfigError(f"{where}: found {describe(data)}; expected a mapping of keys to values.")

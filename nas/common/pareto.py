@@ -40,10 +40,7 @@ def non_dominated(rows: Sequence[Costs]) -> list[int]:
 
 
 def normalise(rows: Sequence[Costs], ideal: Costs, reference: Costs) -> list[tuple[float, ...]]:
-    """Return the rows with each column rescaled so that ``ideal`` becomes 0 and ``reference`` 1.
-
-    A column in which both are equal becomes 0.
-    """
+    """Return rows rescaled so that ``ideal`` becomes 0, and ``reference`` 1 where it differs."""
     spans = [worst - best for best, worst in zip(ideal, reference, strict=True)]
     return [
         tuple(

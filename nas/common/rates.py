@@ -53,8 +53,7 @@ def open_rates(scores: Scores, direction: Direction) -> dict[str, list[float]]:
     distribution with f degrees of freedom at 1 - ``CLOSING``.
 
     So a mechanism's best rate is closed with a probability of at most ``CLOSING`` for each other
-    rate, which adds at most that much to the level of a test against all open rates. It adds less:
-    the best rate is closed by a rate nearly as good, which stays open.
+    rate, which adds at most that much to the level of a test against all open rates.
     """
     import numpy as np  # here, since `nas front` does without
     from scipy.special import stdtrit  # type: ignore[import-untyped]

@@ -36,10 +36,7 @@ def last_line(text: str | None) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an exception's message, or the name of its type.
-
-    The other lines of a CUDA error are advice on debugging.
-    """
+    """Return the first line of an exception's message, or the name of its type."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 

@@ -62,11 +62,7 @@ class CostContext:
 
     @cached_property
     def unit_times(self) -> Calibration:
-        """The validated ``calibration``.
-
-        Raises:
-            ConfigError: the calibration is invalid, or was measured with other sizes or calls.
-        """
+        """The valid ``calibration``; raise ConfigError if it is invalid or of another context."""
         calibration = parse_model(dict(self.calibration), Calibration, "calibration")
         dim, heads, _, tokens = self.sizes
         calls = {"is_causal": self.is_causal, "qkv_bias": self.qkv_bias}
@@ -167,10 +163,7 @@ def attention_cost(
 def _register(
     name: str, function: str, unit: str, about: str, *, is_counted: bool = True, **options: Any
 ) -> None:
-    """Register a cost by the function that computes it for the plan of one layer.
-
-    ``function`` is its place in this package, such as "profile:macs".
-    """
+    """Register a cost by its function of the plan of one layer, such as "profile:macs"."""
     module, _, attribute = function.partition(":")
 
     def of(resolved: ResolvedGenome, context: CostContext) -> float:

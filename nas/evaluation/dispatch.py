@@ -159,10 +159,7 @@ class Dispatcher:
         return longest.since + self._patience if longest else math.inf
 
     def _check_workers(self) -> float:
-        """Report or raise if there has been no worker for a long time.
-
-        Returns the clock time at which to check again; math.inf while there is a worker.
-        """
+        """Report or raise if there is no worker for long; return the time of the next check."""
         if self._free or self._running:
             return math.inf
         if not self._starting:

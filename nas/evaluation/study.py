@@ -152,11 +152,7 @@ def on_demand(make_evaluator: Callable[[], Evaluator]) -> Iterator[Callable[[], 
 
 
 def resolve_under(task: Task, mechanism: Mechanism) -> ResolvedGenome | UserModule:
-    """Return a genome in normal form at a task's sizes; a user's own module is returned as it is.
-
-    Raises:
-        GenomeError: the mechanism does not exist at these sizes.
-    """
+    """Return a user's module, or a normal form at a task's sizes; raise GenomeError if none."""
     return mechanism if isinstance(mechanism, UserModule) else task.resolve(mechanism)
 
 
@@ -183,10 +179,7 @@ def costs_under(
 
 
 def why_not(mechanism: Mechanism, task: Task, time_limit: float | None = CHECK_SECONDS) -> str:
-    """Return the reason why a mechanism cannot be trained under a task; empty if it can.
-
-    ``time_limit`` is the longest duration in seconds of the check of a user's module.
-    """
+    """Return why a mechanism cannot be trained under a task, or ""; ``time_limit`` in seconds."""
     try:
         if isinstance(mechanism, UserModule):
             model = task.main

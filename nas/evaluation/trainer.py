@@ -280,11 +280,7 @@ def _probed(
 
 
 def _resolved_at(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGenome | UserModule:
-    """Return the trial's genome with the dimensions of a model; a user's own module as it is.
-
-    Raises:
-        NasError: the mechanism does not exist at these dimensions, or its costs are not countable.
-    """
+    """Return a user's own module, or the genome at a model's sizes; raise NasError if none."""
     if isinstance(trial.mechanism, UserModule):
         return trial.mechanism
     if model_task is task.main:  # a trial's genome is in normal form at these sizes

@@ -241,10 +241,7 @@ class Evaluator(Protocol):
         ...
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Block until a trial finishes, and return all finished trials with their evaluations.
-
-        The list is empty if no trial is queued or running.
-        """
+        """Block until a trial finishes, and return all finished trials; [] if there is no trial."""
         ...
 
     def close(self) -> None:
@@ -267,8 +264,7 @@ def task_fingerprint(task: Task, data: Data) -> str:
 def training_seed(run_seed: int, key: str, repeat: int) -> int:
     """Return the seed of a training, 0 <= seed < 2**31, which is a hash of the three arguments.
 
-    ``key`` is the digest of the mechanism at the task's sizes, or the same text for several
-    mechanisms that must share their seeds.
+    ``key`` is ``Trial.key``, or the same text for mechanisms that must share their seeds.
     """
     text = f"nas training seed 1|{run_seed}|{key}|{repeat}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1

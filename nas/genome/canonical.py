@@ -229,7 +229,8 @@ def _with_cut_heads(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
     unchanged.
     """
     typing, live = infer(genome), genome.live()
-    if typing.problems or not all(_is_featurewise(genome.nodes[i]) for i in live):
+    nodes = [genome.nodes[index] for index in live]
+    if typing.problems or not all(get(n.op).is_featurewise(full_params(n)) for n in nodes):
         return genome
     for tensor in (*map(typing.of, live), *map(typing.of, genome.streams())):
         fraction = head_fraction(tensor.heads)
@@ -238,10 +239,6 @@ def _with_cut_heads(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
             return genome
     cut = replace(genome.projections, q_heads="all", kv_heads="all", raw="slice", merge="concat")
     return replace(genome, projections=cut)
-
-
-def _is_featurewise(node: Node) -> bool:
-    return get(node.op).is_featurewise(full_params(node))
 
 
 def plain_visibility(
@@ -264,11 +261,7 @@ def plain_visibility(
 def plain_placement(
     placement: Placement, sizes: ModelSizes | None = None, is_causal: bool | None = None
 ) -> Placement:
-    """Return the normal form of a placement, which is equal for equal layers and equal rest.
-
-    Raises:
-        GenomeError: the placement selects no layer of the model.
-    """
+    """Return the normal form for equal layers and rest; raise GenomeError if no layer is left."""
     placement = placement.simplified(sizes and sizes.depth)
     mask = plain_visibility(placement.rest.visibility, sizes and sizes.tokens, is_causal)
     rest = replace(placement.rest, window=mask.window, global_tokens=mask.global_tokens)

@@ -81,11 +81,7 @@ class Visibility:
 
 
 def head_count(label: str, whole: int) -> int:
-    """Return the number of heads for a head label, such as 6 for "3/4" of 8 heads; at least 1.
-
-    Raises:
-        ValueError: the number of heads is above one and not whole.
-    """
+    """Return the heads of a label, 6 for "3/4" of 8, at least 1; raise ValueError if not whole."""
     if label in ("all", "one"):
         return whole if label == "all" else 1
     top, bottom = (int(part) for part in label.split("/"))

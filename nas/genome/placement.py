@@ -112,11 +112,7 @@ class Placement:
         return {**asdict(self), "rest": str(self.rest)}
 
     def layers(self, depth: int) -> tuple[int, ...]:
-        """Return the indices of the layers with the mechanism in a model of ``depth`` layers.
-
-        Raises:
-            GenomeError: there is no such layer.
-        """
+        """Return the indices of the layers with the mechanism; raise GenomeError if none exists."""
         every = self.every or max(depth, self.offset + self.count)
         layers = tuple(i for i in range(depth) if (i - self.offset) % every < self.count)
         if not layers:

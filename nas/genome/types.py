@@ -116,11 +116,7 @@ def common_heads(a: str, b: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def infer(genome: Genome) -> Typing:
-    """Return the types of all streams and nodes, and a list of the type errors.
-
-    Raises:
-        GenomeError: a node names a primitive that does not exist.
-    """
+    """Return all types and type errors; raise GenomeError if a primitive does not exist."""
     inference = _Inference(genome)
     live = genome.live()
     for index in live:
@@ -294,10 +290,7 @@ def is_non_negative(genome: Genome, ref: Ref) -> bool:
 
 
 def is_constant(genome: Genome) -> bool:
-    """Return whether the output of a well-typed genome is provably the same for every input.
-
-    An example is an aggregation by squared rectifiers of negative distances.
-    """
+    """Return whether the output of a well-typed genome is provably the same for every input."""
     constant: list[bool] = []
     for node, sign in zip(genome.nodes, _signs(genome.nodes), strict=True):
         reads_constants = all(isinstance(ref, int) and constant[ref] for ref in node.inputs)

@@ -48,10 +48,7 @@ Costs: TypeAlias = "tuple[float, ...]"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A genome that an algorithm proposes. It is trained if it is legal and new.
-
-    See `Proposal` for the fields.
-    """
+    """A genome to train if it is legal and new, with fields as in `Proposal`."""
 
     genome: Genome
     operator: str
@@ -61,9 +58,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """The result of a proposal, as an algorithm receives it.
-
-    See `Proposal` for the other fields.
+    """The result of a proposal, as an algorithm receives it; see `Proposal` for the other fields.
 
     Attributes:
         costs: values of the objectives, as means over the trainings of this proposal. None if a
@@ -111,11 +106,9 @@ class SearchContext:
     """The search space, results and settings that a search algorithm may use.
 
     Attributes:
-        operators: the operators that sample, mutate and cross genomes of the search space.
         mechanisms: names and genomes of published mechanisms. The first generation consists of
             these mechanisms and of mutants of them.
         population: number of proposals in a generation.
-        filter: decides whether a genome may be trained.
         archive: all results so far. It receives each result before the algorithm does.
         lag: see ``SearchConfig``; None: complete generations.
     """
@@ -141,10 +134,7 @@ class SearchContext:
         return np.random.default_rng([self.seed, number, purpose])
 
     def inside(self, results: Iterable[TrialResult]) -> list[tuple[TrialResult, Costs]]:
-        """Return the successful results inside the limits of all objectives, with their costs.
-
-        If none is inside, return all successful results.
-        """
+        """Return the successful results inside all limits, or else all successful, with costs."""
         limits = limits_of(self.objectives)
         rows = [(result, result.costs) for result in results if result.costs is not None]
         inside = [row for row in rows if all(map(le, row[1], limits))]

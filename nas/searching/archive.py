@@ -5,9 +5,8 @@ metric is estimated by a Gaussian process (``NoisyGP``) from the trainings of th
 similar mechanisms. Mechanisms are compared by these estimates, since a mean over few trainings may
 be high by luck.
 
-Another Gaussian process predicts the probability that a mechanism is feasible, that is, that its
-trainings miss no gate, a score that the task requires (unknown constraints, Gelbart et al. 2014,
-arXiv 1403.5607).
+Another Gaussian process predicts the probability that a mechanism is feasible, that is, misses no
+gate of the task (unknown constraints, Gelbart et al. 2014, arXiv 1403.5607).
 """
 
 from __future__ import annotations
@@ -158,10 +157,7 @@ class Archive:
     def predict(
         self, candidates: Sequence[tuple[Genome, Mapping[str, float]]]
     ) -> tuple[Array, Array]:
-        """Return predicted objectives and their standard errors, (candidates, objectives).
-
-        ``candidates`` are genomes of untrained mechanisms, with costs by name.
-        """
+        """Return predictions and standard errors of genomes, given costs, (genomes, objectives)."""
         rows = [features(*candidate) for candidate in candidates]
         zeros = {objective.name: 0.0 for objective in self.objectives}
         means = np.array([as_costs(self.objectives, {**zeros, **costs}) for _, costs in candidates])
@@ -316,10 +312,8 @@ def is_dominated(row: Array, others: Array) -> bool:
 def expected_gain(front: Array, row: Array, spread: Array) -> float:
     """Return the expected hypervolume that a mechanism with uncertain objectives adds to a front.
 
-    Args:
-        front: scaled objectives of other mechanisms, (mechanisms, objectives).
-        row: means of the mechanism's scaled objectives, which are normally distributed.
-        spread: standard deviations of these objectives.
+    ``front``, (mechanisms, objectives), is scaled. The mechanism's scaled objectives are normally
+    distributed with the means ``row`` and the standard deviations ``spread``.
     """
     return float(np.mean([_gain(front, row + point * spread) for point in POINTS]))
 

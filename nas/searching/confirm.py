@@ -3,10 +3,8 @@
 The score that put a mechanism into the front is the best of many scores, and therefore biased
 upwards. The task's reference, ``uniform`` (the mean of all tokens) and a mechanism or module that
 the user names are trained with the same seeds, so that mechanisms are compared seed by seed.
-Recorded trainings are not repeated, unless they failed because the worker process was lost.
-
-If the task's learning rates are tried, further seeds choose each mechanism's rate
-(``nas.common.rates``).
+Recorded trainings are not repeated, unless they failed because the worker process was lost. If
+learning rates are tried, further seeds choose each mechanism's rate (``nas.common.rates``).
 """
 
 from __future__ import annotations
@@ -49,10 +47,7 @@ if TYPE_CHECKING:
 class ConfirmationStage:
     """A task that all selected mechanisms are trained under.
 
-    Attributes:
-        part: "search" for the task whose front the run searches, "long" for a longer task, "test"
-            for a task that computes its metrics on the test set.
-        is_tuned: whether the task's learning rates are tried.
+    ``part`` is as ``Training.stage``. ``is_tuned``: the task's learning rates are tried.
     """
 
     part: Stage
@@ -71,12 +66,9 @@ class ConfirmationStage:
 class ComparedMechanism:
     """A mechanism that is trained in a confirmation.
 
-    Attributes:
-        name: the name of a candidate, or empty; the argument SOURCE of a mechanism that the user
-            compares with.
-        key: its ``Trial.key`` under the run's task.
-        costs: its known costs under the run's task, by name.
-        candidate: what the run recorded about it; None if the search did not propose it.
+    ``name`` is that of a candidate, or empty, or the argument SOURCE that the user compares with.
+    ``key`` and ``costs`` are those under the run's task. ``candidate`` is None if the search did
+    not propose the mechanism.
     """
 
     name: str
@@ -127,8 +119,7 @@ def plan_confirmation(
 ) -> ConfirmationPlan:
     """Select mechanisms of a run to train again.
 
-    See ``nas.confirm`` for the arguments. ``time_limit`` is the longest duration in seconds of the
-    check of a user's own module.
+    See ``nas.confirm`` for the arguments, and `check_user_module` for ``time_limit``.
 
     Raises:
         NasError: there is nothing to confirm, or an argument cannot be used.

@@ -70,8 +70,7 @@ def run_search(
     Args:
         target: a longer task (``target_task``), whose front is searched.
         make_evaluator: a function that returns an evaluator, which is closed at the end.
-        root: the folder that contains all runs.
-        name: name of the run's folder, see ``create_run``.
+        root, name: the folder of all runs, and the name of the run's folder, see ``create_run``.
         command: the command line, which is recorded.
 
     Raises:

@@ -5,13 +5,11 @@ kernel, and a residual that no feature explains. The linear part extrapolates: f
 single changes it predicts mechanisms that combine them (main effects). The Matérn part describes
 interactions of features. The score of a training is the quality plus noise.
 
-The scores of good mechanisms differ little, those of bad mechanisms much. A process with one length
-scale would therefore mistake seed noise among good mechanisms for differences of quality. So the
-process models transformed scores (``YeoJohnson``; warped Gaussian processes, Snelson et al. 2004).
+The scores of good mechanisms differ less than those of bad mechanisms. So the process models
+transformed scores (``YeoJohnson``; warped Gaussian processes, Snelson et al. 2004).
 
-The time to fit a process grows with the cube of the number of mechanisms. So the process is
-conditioned on at most ``MOST_CONDITIONED`` mechanisms. The estimate of any other mechanism combines
-the prediction of this process with the scores of the mechanism's own trainings.
+The process is conditioned on at most ``MOST_CONDITIONED`` mechanisms, since a fit takes cubic time.
+The estimate of any other mechanism combines the process's prediction with its own scores.
 
 Rasmussen & Williams 2006, "Gaussian processes for machine learning", chapters 2 and 5. scikit-learn
 fits the kernel. The noise is estimated from mechanisms that were trained several times.
@@ -43,9 +41,8 @@ MOST_FITTED: Final = 128  # largest number of mechanisms to fit the kernel to
 MOST_CONDITIONED: Final = 512  # largest number of mechanisms that the process is conditioned on
 # Beyond this number of trainings, the process is fitted again when their number has grown by 5 %.
 REFIT_SHARE: Final = 20
-# The noise is estimated from repeats, with a prior of a quarter of the variance of all scores (.22
-# in attention-bench-quick) that weighs as much as four repeats. The two are averaged as logarithms,
-# because on other tasks the prior may be wrong by orders of magnitude.
+# The prior of the noise, as a share of the variance of all scores (.22 in attention-bench-quick),
+# and its weight in repeats. Logarithms are averaged: it may be wrong by orders of magnitude.
 PRIOR_NOISE: Final = 0.25
 PRIOR_REPEATS: Final = 4
 JITTER: Final = 1e-6
@@ -59,9 +56,8 @@ LOG: Final = "log "  # begins the name of a feature that is a logarithm
 class Observations:
     """The trainings of a mechanism.
 
-    ``objectives`` are values of all objectives in the first training. ``scores`` are values of the
-    metric in each training. ``is_censored``: one of them is only a bound, because it was no better
-    than chance; such mechanisms are not used to estimate the noise.
+    ``objectives`` are those of the first training, ``scores`` the metric's values in all.
+    ``is_censored``: a score was no better than chance; the noise is estimated without it.
     """
 
     features: Features

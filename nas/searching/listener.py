@@ -38,13 +38,10 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class GenerationDone:
-    """The event that a generation is complete.
-
-    ``is_replayed``: all its trainings had ended before this process resumed the run.
-    """
+    """The event that a generation is complete."""
 
     generation: Generation
-    is_replayed: bool
+    is_replayed: bool  # all its trainings had ended before this process resumed the run
 
 
 @dataclass(frozen=True, slots=True)

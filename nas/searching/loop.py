@@ -55,8 +55,7 @@ class _Work:
 class Loop:
     """Runs a search in one process. The caller closes writer and evaluator.
 
-    Args:
-        retry_failed: whether all failed trainings are repeated, see `is_retried`.
+    With ``retry_failed`` all failed trainings are repeated, see `is_retried`.
     """
 
     def __init__(
@@ -95,7 +94,10 @@ class Loop:
         self._end_generations(is_replayed=True)
         self._submit(range(len(self._work)))
         while self._propose() or self._running:
-            self._wait()
+            if self._running:
+                finished = self._evaluator.wait()
+                assert finished, "an evaluator returns each trial once"
+                self._record_all(finished)
         if not self._work:
             raise self._empty_space()
         # Only at the end, because estimates change with further results.
@@ -136,8 +138,7 @@ class Loop:
     def _propose(self) -> bool:
         """Draw, record and submit proposals that can be computed now; return whether there are any.
 
-        After ``AT_ONCE`` proposals the method returns if there are two trainings for each worker.
-        Otherwise a worker might wait for a proposal while others are drawn.
+        It returns after ``AT_ONCE`` proposals if there are two trainings for each worker.
         """
         attempts: list[Proposal] = []
         first, total = len(self._work), self._config.generations * self._config.population
@@ -186,13 +187,6 @@ class Loop:
             purpose=_purpose(proposal),
         )
 
-    def _wait(self) -> None:
-        if not self._running:
-            return
-        finished = self._evaluator.wait()
-        assert finished, "an evaluator returns each trial once"
-        self._record_all(finished)
-
     def _record_all(self, finished: Sequence[tuple[Trial, Evaluation]]) -> None:
         # All are recorded before an event that may raise an exception.
         numbers = [self._record(trial, evaluation) for trial, evaluation in finished]
@@ -240,10 +234,7 @@ class Loop:
             self._results.append(result)
 
     def _end_generations(self, *, is_replayed: bool = False) -> None:
-        """Record estimates after each newly complete generation, and notify the listener.
-
-        ``is_replayed``: a resumed run passes its recorded results again.
-        """
+        """Record and report new complete generations; ``is_replayed``: a run is resumed."""
         size, num_results = self._config.population, len(self._results)
         is_over = self._is_exhausted and num_results == len(self._work)
         done = -(-num_results // size) if is_over else num_results // size

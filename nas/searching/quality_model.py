@@ -51,10 +51,7 @@ def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
 
 
 class NoisyGP:
-    """A Gaussian process of one metric: ``tell`` adds a training, other methods return estimates.
-
-    Estimates are in the unit of the metric. ``observed`` are all trainings, by mechanism.
-    """
+    """A Gaussian process of one metric, in its unit; ``observed`` are all trainings, by key."""
 
     def __init__(self, fits: dict[int, Posterior] | None = None) -> None:
         self.observed: dict[str, Observations] = {}

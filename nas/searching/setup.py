@@ -92,11 +92,7 @@ def longer_task(name: str, run_task: Task, argument: str) -> Task:
 
 
 def target_task(name: str, run_task: Task) -> Task:
-    """Load the target task of a run, see ``longer_task``.
-
-    Raises:
-        ConfigError: it is gated, or it is the task of the run itself.
-    """
+    """Load the target task of a run; raise ConfigError if it is gated or the run's own task."""
     task = longer_task(name, run_task, "target")
     if task.fingerprint() == run_task.fingerprint():
         raise ConfigError(f"target: {name!r} is the task of the search; expected a longer one.")
@@ -126,10 +122,7 @@ def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
 
 
 def starting_with(space: SearchSpace, reference: str, is_causal: bool) -> SearchSpace:
-    """Return the space with the reference among the mechanisms that it names.
-
-    A space that names none, or does not contain the reference, stays as it is.
-    """
+    """Return the space that also names the reference, if it contains it and names mechanisms."""
     if not space.mechanisms or reference in space.mechanisms:
         return space
     with suppress(SpaceError):
@@ -180,13 +173,8 @@ def make_objectives(
     """Return objectives with ideal values, reference values and limits.
 
     The reference value of a metric is the score of an untrained model. The reference value of a
-    cost is twice the cost of the reference, and the ideal value is 0.
-
-    Args:
-        limits: the result of ``relative_limits``. A limit of a cost is relative to the reference,
-            and a limit of a metric to ``trainings`` (``train_references``).
-        context: sizes and options at which costs are computed.
-        reference: the task's reference, a named mechanism.
+    cost is twice the cost of the mechanism ``reference``, and the ideal value is 0. Limits of costs
+    are relative to this mechanism, limits of metrics to ``trainings`` (``train_references``).
     """
     measured = {metric.name: metric for metric in metrics}
     resolved = context.resolve(mechanism(reference).genome)
@@ -281,10 +269,7 @@ def limit_of(
 
 
 def lag_of(config: SearchConfig) -> int | None:
-    """Return the lag of a search: its own, or its algorithm's, which is at most a generation.
-
-    None means that proposals are computed from the results of complete generations.
-    """
+    """Return the lag of a search, or else its algorithm's; None for complete generations."""
     lag = getattr(ALGORITHMS[config.algorithm], "lag", None)
     return config.lag or (lag and min(lag, config.population))
 
@@ -316,10 +301,7 @@ def make_proposer(
     target: CostContext | None = None,
     work_ratio: float = 1.0,
 ) -> Proposer:
-    """Return a proposer for a run, made from the copies of its space and its policy (path rules).
-
-    ``context`` and ``target`` are of the run's task and of its target task, if it has one.
-    """
+    """Return a proposer; ``context`` is of the run's task, ``target`` of its target task."""
     space = from_text(setup.space, SearchSpace)
     policy = from_text(setup.policy, Policy)
     config, objectives = setup.config, setup.objectives

@@ -3,12 +3,10 @@
 The algorithm draws a pool of offspring, once for all proposals that are computed from the same
 results, in rounds: the parents of the first round are the best trained mechanisms by their
 estimates; the parents of a later round are the best of these and of earlier offspring by optimistic
-predictions. So the pool contains mechanisms that are several changes away from every trained one
-(as in NSGANetV2, Lu et al. 2020, arXiv 2007.10396, which runs NSGA-II on its surrogate). The
-algorithm proposes the offspring that is expected to increase the hypervolume of the front most,
-where the front includes pending proposals. This expected gain is multiplied by the probability that
-the offspring misses no gate of the task. One in ten proposals is not screened, so that a wrong
-model cannot mislead the search.
+predictions (as in NSGANetV2, Lu et al. 2020, arXiv 2007.10396). The algorithm proposes the
+offspring with the greatest expected gain: the increase of the hypervolume of the front, which
+includes pending proposals, times the probability that the offspring misses no gate of the task. One
+in ten proposals is not screened, so that a wrong model cannot mislead the search.
 
 A known mechanism is trained again if this has a greater expected gain (``nas.searching.archive``)
 than every offspring. Such re-evaluations distinguish good mechanisms late in a search.
@@ -36,9 +34,8 @@ if TYPE_CHECKING:
 ROUNDS: Final = 3  # rounds in which a pool of offspring is drawn
 DRAWN: Final = 17  # offspring of a round for each proposal, including offspring that are not new
 MOST_DRAWN: Final = 200  # offspring of a round
-# Least probability of feasibility of an offspring that is proposed, or is a parent. No training
-# that missed a gate has a score. So the predicted quality of a feature that occurs only in such
-# trainings keeps a large error, and with it a large expected gain.
+# Least probability of feasibility of an offspring that is proposed, or is a parent. A feature that
+# occurs only in trainings that missed a gate has no scores, and so keeps a large expected gain.
 FEASIBLE: Final = 0.5
 OPTIMISM: Final = 1.0  # standard errors by which predictions of parents are improved
 WALK: Final = "walk"  # operator of an offspring that is several changes away from its parents
@@ -66,8 +63,7 @@ class _Beliefs:
 class Surrogate:
     """Proposes the offspring with the greatest expected gain.
 
-    If all proposals of a generation were computed before its first result, many of them would share
-    one wrong prediction. Therefore the default lag is smaller than the default generation.
+    The default lag is below a generation, whose proposals would share one wrong prediction.
     """
 
     lag = 16
@@ -174,10 +170,7 @@ class Surrogate:
         return new
 
     def _best_offspring(self, beliefs: _Beliefs, front: Array) -> tuple[float, Attempt | None]:
-        """Return the greatest expected gain of a new mechanism in the pool, and its attempt.
-
-        The gain is -inf if the pool has no new mechanism.
-        """
+        """Return the greatest expected gain of new offspring, or -inf, and its attempt."""
         attempts, heap = list(beliefs.pool.values()), beliefs.gains
         while heap:
             _, row = heap[0]
@@ -213,8 +206,7 @@ class Surrogate:
 def _traced(drawn: Attempt, origins: Mapping[str, Attempt]) -> Attempt:
     """Return an attempt whose parents have been trained.
 
-    A parent among ``origins``, the untrained offspring by digest, is replaced by its own parents,
-    and the operator is called ``WALK``.
+    A parent among the untrained ``origins`` (by digest) is replaced by its own parents.
     """
     if origins.keys().isdisjoint(drawn.parents):
         return drawn

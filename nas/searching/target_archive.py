@@ -8,9 +8,8 @@ The first ``SPREAD`` target trainings, every second proposal, are of mechanisms 
 the front, far from each other in cost. After that, each proposal is the option with the greatest
 expected gain of target hypervolume per work: the algorithm's new mechanism on the short task, a
 known mechanism's first training under the target task, or one more training of a known mechanism
-under either task. A first target training gains what the mechanism is expected to add to the
-reported front; for the other gains see `gains_of_shifts`. The work of a target training
-relative to a short training is a constant, so that proposals do not depend on measured times.
+under either task. The relative work of a target training is a constant, so that proposals do not
+depend on measured times.
 """
 
 from __future__ import annotations
@@ -69,10 +68,7 @@ class TargetArchive(Archive):
         super().tell(results)
 
     def new_posterior(self) -> tuple[list[Estimate], bool]:
-        """Return the estimates of the mechanisms with target trainings, whose front it is.
-
-        There are none until the models are linked to the target task (``TargetModel.is_linked``).
-        """
+        """Return estimates of mechanisms with target trainings; none before models are linked."""
         if not self._is_linked:
             return [], False
         rows = [i for i, result in enumerate(self.known) if result.key in self._target_keys]

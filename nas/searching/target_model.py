@@ -6,10 +6,9 @@ target quality t of a mechanism with the features x and the short quality s is
 
     t = a + rho s + delta(x) + e
 
-delta is linear in the features, with independent normal weights: it is a Gaussian process whose
-covariance is v times the linear kernel R of the features about their mean (``Joint.linear``). e is
-a residual of the mechanism with the variance r. A training's score is the quality plus noise, whose
-variance differs between the tasks. a has the prior N(0, ``OFFSET``).
+a has the prior N(0, ``OFFSET``), delta is a Gaussian process with the covariance v R, where R is
+the linear kernel of the features (``Joint.linear``), and e is a residual with the variance r. A
+training's score is the quality plus noise, whose variance differs between the tasks.
 
 Every target training is of a mechanism that is trained under the short task, too. Therefore the
 joint posterior is computed in two steps (Le Gratiet & Garnier 2014, "Recursive co-kriging model").
@@ -26,10 +25,8 @@ the target task, whose noise has the diagonal covariance N:
 
 Cov[s_A, t_B | y] is rho C_AB, from which one more short training's effect on t follows.
 
-The hyperparameters have the greatest posterior density given z. The priors keep the model close to
-t = a + rho s + e while target trainings are few: v's prior median is a thirtieth of the variance of
-transformed scores. The noise's prior median is half of the short task's noise, in the metric's
-unit: longer trainings vary less.
+The hyperparameters have the greatest posterior density given z. Their priors (``PRIORS``) keep the
+model close to t = a + rho s + e while target trainings are few.
 """
 
 from __future__ import annotations
@@ -151,8 +148,7 @@ class TargetModel(NoisyGP):
     """A model of a metric under both tasks, whose estimates are of target qualities.
 
     Until ``FEWEST`` mechanisms have target trainings, estimates are of short qualities.
-    ``observed`` and ``posterior`` are of the short task, ``target`` are the trainings of the target
-    task by mechanism.
+    ``observed`` and ``posterior`` are of the short task; ``target`` has the target trainings.
     """
 
     def __init__(self, fits: dict[int, Posterior] | None = None) -> None:
@@ -246,7 +242,6 @@ def _fit(
         return Link(rho * unit, math.exp(delta), math.exp(residual), noise * math.exp(log_noise))
 
     def cost(theta: Array) -> float:
-        """Return the negative logarithm of the posterior density, without constants."""
         now, log_noise = link(theta), theta[3]
         factor = cho_factor(
             now.covariance(joint, same) + np.diag(now.noise * scales + JITTER), lower=True

@@ -230,11 +230,7 @@ class SearchSpace(Frozen):
 
 
 def load_space(name_or_path: str) -> SearchSpace:
-    """Return the search space of a name or file.
-
-    Raises:
-        ConfigError: the file cannot be read, or names an unknown primitive or parameter.
-    """
+    """Return the search space of a name or file; raise ConfigError if it is not valid."""
     return read_model(find_named(name_or_path, FOLDER), SearchSpace)
 
 

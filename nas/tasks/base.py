@@ -105,11 +105,7 @@ class Task(Frozen):
         """The model task at whose width, heads, layers and tokens costs are computed."""
 
     def resolve(self, genome: Genome) -> ResolvedGenome:
-        """Return the genome in normal form (simplified), with the dimensions of the task ``main``.
-
-        Raises:
-            GenomeError: the mechanism does not exist at these dimensions.
-        """
+        """Return the genome's normal form at ``main.sizes``; raise GenomeError if none exists."""
         from nas.compiler import resolve
 
         return resolve(genome, self.main.sizes, self.main.is_causal)

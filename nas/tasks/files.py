@@ -20,12 +20,8 @@ UNLABELLED: Final = "unsup"  # the folder of the IMDB reviews without labels
 def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
     """Return a data spec with an absolute path, so that a resumed search finds the same data.
 
-    A path that begins with ~ is not changed, so that it is valid on another machine too.
-
-    Args:
-        spec: a kind of data, such as "digits", or a kind, a colon and a path.
-        kinds: the possible kinds, each with the form of the text after the colon, "PATH", or ""
-            for a kind alone.
+    A path that begins with ~ is not changed, so that it is valid on another machine too. ``kinds``
+    are the possible kinds of data, each with the form of the text after its colon, "PATH" or "".
 
     Raises:
         ValueError: the spec has another form.
@@ -41,11 +37,7 @@ def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """Return the content of a file, whose path may begin with ~.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
+    """Return the content of a file, whose path may begin with ~; raise DataError if unreadable."""
     try:
         return Path(path).expanduser().read_bytes()
     except OSError as error:
@@ -63,13 +55,9 @@ def list_classes(
     for each class, whose files may lie in folders of their own. A root with none of them contains
     the folders of the classes itself. Hidden entries are ignored.
 
-    Args:
-        suffixes: the suffixes of files to list, in lower case.
-        least: smallest number of files that each class must have.
-
     Warns:
-        NasWarning: files with other suffixes or without a class are not listed, or there is no
-            folder train.
+        NasWarning: files without one of the ``suffixes`` (in lower case) or without a class are not
+            listed, or there is no folder train.
 
     Raises:
         DataError: a folder cannot be read; there are fewer than two classes, or none in a test

@@ -160,11 +160,8 @@ ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
 class Dropout(nn.Module):
     """Dropout (Srivastava et al. 2014) that draws one 64-bit number for four elements on a CPU.
 
-    torch's dropout draws one for each element, which takes as long as the matrix products of a
-    layer; this class takes 2 % of a training step.
-
-    Args:
-        rate: fraction of elements set to zero, 0 <= rate < 1, rounded to a multiple of 1/65536.
+    It takes 2 % of a training step; torch's takes as long as the matrix products of a layer. The
+    fraction ``rate`` of elements, 0 <= rate < 1, is rounded to a multiple of 1/65536.
     """
 
     def __init__(self, rate: float) -> None:

@@ -114,11 +114,7 @@ class UserAttention(nn.Module):
 
 
 def load_class(module: UserModule) -> type[nn.Module]:
-    """Execute the text of a user's file, and return the class.
-
-    Raises:
-        ConfigError: the file has no such torch module.
-    """
+    """Execute a user's file, and return the class; ConfigError if it has no such torch module."""
     scope = ModuleType(f"nas_user_module_{module.digest}")
     scope.__file__ = module.path
     sys.modules[scope.__name__] = scope  # dataclasses and pickle look up the module of a class

@@ -68,8 +68,7 @@ class LastTokens:
 class Stack(nn.Module):
     """The layers of a model behind the interface of an attention block.
 
-    A user's modules are probed together, because those of later layers may use what the first
-    layers have stored.
+    A user's modules are probed together: later layers may use what the first have stored.
     """
 
     def __init__(self, layers: Iterable[nn.Module]) -> None:
@@ -277,8 +276,7 @@ def _changed_ends(x: Tensor, sizes: ModelSizes, is_ours: bool) -> Iterator[tuple
 def _positions(last: int, most: int, *, is_random: bool) -> Tensor:
     """Return the positions 1, ..., ``last``, or ``most`` of them, apart by equal distances.
 
-    If ``is_random``, each is a random one between its neighbours, so that no regular pattern of
-    positions is missed.
+    If ``is_random``, each is random between its neighbours, so that no pattern is missed.
     """
     edges = torch.linspace(1, last, min(last, most)).long()
     if not is_random or last <= most:

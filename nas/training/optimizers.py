@@ -11,9 +11,8 @@ as AdamW's, so that both have the same rate and decay (Jordan et al. 2024; Liu e
 one shape are updated together, which a GPU does in far fewer operations.
 
 AdamW is torch's fused kernel. ``torch.optim.AdamW`` gives the same numbers, but it imports torch's
-compiler, which takes two seconds in every worker, and its Python code takes longer than the call of
-the kernel. The kernel takes the changing momentum as a Python number, so the step cannot be part of
-a CUDA graph.
+compiler, which takes two seconds in every worker. The kernel takes the changing momentum as a
+Python number, so the step cannot be part of a CUDA graph.
 """
 
 from __future__ import annotations

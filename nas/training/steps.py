@@ -1,17 +1,15 @@
 """Training steps, which run eagerly or as a CUDA graph that replays all operations in one call.
 
-A training step of a small model has some hundred operations. The GPU runs each of them in less time
-than Python needs to launch it. A CUDA graph launches all operations at once. A graph is captured
-while a step runs: it contains the GPU's operations but no Python code. A replay uses the same
-addresses of tensors and the same Python numbers as the captured step. Therefore:
+A GPU runs each operation of a small model in less time than Python needs to launch it. A CUDA graph
+is captured while a step runs: it contains the GPU's operations but no Python code. A replay uses
+the same addresses of tensors and the same Python numbers as the captured step. Therefore:
 
 - the indices of a batch lie in one tensor, into which the next indices are copied before a replay;
 - dropout and augmentation draw from the device's generator, which torch advances at each replay;
 - sums of losses stay in tensors on the device, for which Python waits at the end of an epoch;
 - the optimiser's step, in which the learning rate changes, runs outside of the graph;
 - a few warm-up steps on a copy of the model load and choose kernels before the capture;
-- a batch that is smaller than the captured batch runs eagerly. There is at most one in an epoch; a
-  second capture, with its warm-ups, would take longer than a few such batches.
+- a batch that is smaller than the captured batch, at most one in an epoch, runs eagerly.
 
 A step cannot be captured if it waits for a result or keeps state in Python. Such a step always runs
 eagerly, with the same results, and the reason is recorded.
@@ -114,12 +112,9 @@ def graphs_on(device: torch.device) -> CudaGraphs | None:
 class Steps:
     """A training step that is repeated, as a CUDA graph if possible.
 
-    The graph is captured when the first whole batch, of ``size`` examples, is run. ``execution``
-    says how the steps run: "cuda graph", "cpu, eager", or "cuda, eager" with the reason why there
-    is no graph.
-
-    Args:
-        graphs: captures the step; None runs each step eagerly.
+    Unless ``graphs`` is None, the graph is captured when the first whole batch, of ``size``
+    examples, is run. ``execution`` says how the steps run: "cuda graph", "cpu, eager", or "cuda,
+    eager" with the reason why there is no graph.
     """
 
     def __init__(self, work: TrainStep, size: int, graphs: CudaGraphs | None) -> None:
@@ -144,10 +139,7 @@ class Steps:
         self.work.finish()
 
     def _capture(self, chosen: Tensor, graphs: CudaGraphs) -> None:
-        """Capture the step as a CUDA graph, or record why the capture failed.
-
-        Neither the weights nor the random generators change.
-        """
+        """Capture the step, or record why this failed; neither weights nor generators change."""
         work, static = self.work, chosen.clone()
         self._chosen = static
         with torch.random.fork_rng([work.device] if work.device.type == "cuda" else []):

@@ -57,8 +57,7 @@ def check_user_module(
 def module_costs(module: UserModule, sizes: ModelSizes, is_causal: bool) -> dict[str, float]:
     """Return ``macs``, for one sequence, and ``params`` of all attention layers of a model.
 
-    torch's FlopCounterMode counts matrix products, convolutions and fused attention; other
-    operations count as zero.
+    Operations that torch's FlopCounterMode does not count, such as activations, count as zero.
     """
     costs: dict[str, float] = _ask(_costs, module, sizes, is_causal)
     return {name: sizes.depth * cost for name, cost in costs.items()}

@@ -51,11 +51,7 @@ def is_user_module(source: str) -> bool:
 
 
 def read_user_module(source: str) -> UserModule:
-    """Read the file of the argument FILE.py:CLASS, without executing it.
-
-    Raises:
-        ConfigError: the file cannot be read, or CLASS is not a name.
-    """
+    """Read the file of FILE.py:CLASS without executing it; raise ConfigError if that fails."""
     path, _, class_name = source.rpartition(":")
     if not class_name.isidentifier():
         raise ConfigError(f"{source}: found the class {class_name!r}; expected FILE.py:CLASS.")

@@ -124,10 +124,7 @@ def _blocks(
 
 
 def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
-    """Return the number of sequences with which a layer is timed: the batch size, or fewer.
-
-    With so many the layer runs the kernels of the whole batch.
-    """
+    """Return how many sequences make a layer run the kernels of the whole batch."""
     numbers, most, pairs = 0, 1.0, 0
     for step in plan.steps:
         size = plan.call_sizes(step, sizes)
@@ -140,10 +137,7 @@ def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
 
 
 def _fitted(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[str, float]:
-    """Fit the unit time of each kind of work: non-negative least squares of relative errors.
-
-    A small ridge penalty shrinks undetermined unit times to zero.
-    """
+    """Fit the unit time of each kind of work: non-negative ridge regression of relative errors."""
     import numpy as np
     from scipy.optimize import nnls  # type: ignore[import-untyped]
 

@@ -30,14 +30,10 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True)
 class Automaton:
-    """A deterministic automaton with the states 0 (the start), 1, 2, and so on.
+    """A deterministic automaton with the states 0 (the start), 1, 2, and so on."""
 
-    ``accepting`` is the bit mask of the accepting states; ``steps`` has the next states of all
-    states, for each symbol.
-    """
-
-    accepting: int
-    steps: dict[Symbol, tuple[int, ...]]
+    accepting: int  # bit mask of the accepting states
+    steps: dict[Symbol, tuple[int, ...]]  # the next states of all states, by symbol
     _masks: dict[tuple[int, Symbol], int] = field(default_factory=dict, compare=False, repr=False)
 
     @property

@@ -114,16 +114,12 @@ class Rule(Frozen):
 
 
 class Policy(Frozen):
-    """A policy: rules for genomes.
-
-    ``types`` is whether genomes must type-check, ``arity`` the number of operands of roles or
-    primitives.
-    """
+    """Path rules for genomes."""
 
     name: Name
     about: str = ""
-    types: bool = True
-    arity: dict[str, Annotated[int, Field(ge=0)]] = {}
+    types: bool = True  # whether genomes must type-check
+    arity: dict[str, Annotated[int, Field(ge=0)]] = {}  # numbers of operands, by role or primitive
     rules: tuple[Rule, ...] = Field(max_length=64)
 
     @field_validator("arity")
@@ -137,11 +133,7 @@ class Policy(Frozen):
 
 
 def load_policy(name_or_path: str) -> Policy:
-    """Return the policy of a name or file.
-
-    Raises:
-        ConfigError: the file cannot be read, or a rule is malformed.
-    """
+    """Return the policy of a name or file; raise ConfigError if it is unreadable or malformed."""
     return read_model(find_named(name_or_path, FOLDER), Policy)
 
 

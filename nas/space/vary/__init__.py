@@ -45,16 +45,12 @@ class Variation:
         self._draft = lru_cache(MOST_DRAFTS)(partial(Draft.of, grammar=self.grammar))
 
     def sample(self, rng: np.random.Generator) -> Genome:
-        """Return a random genome of the space.
-
-        Raises:
-            SpaceError: none of ``TRIES`` random graphs type-checks with projections of the space.
-        """
+        """Return a random genome; raise SpaceError if none of ``TRIES`` graphs type-checks."""
         least, most = self.grammar.size(self.grammar.start), self.space.nodes.max
         for _ in range(TRIES):
             draft, budget = Draft(self.grammar), int(rng.integers(least, most + 1))
             grow(draft, self.grammar.start, budget, rng)
-            projections = _draw_projections(self.space, rng)
+            projections = Projections(**{n: pick(self.space.choices(n), rng) for n in FIELDS})
             placement = pick(self.space.placement, rng)
             around = Genome((), projections, placement, _draw_visibility(self.space, rng))
             if (genome := self._fitted(draft.genome(around), rng)) is not None:
@@ -101,10 +97,7 @@ class Variation:
         return a, "crossover_projections"
 
     def _mutate_once(self, genome: Genome, rng: np.random.Generator) -> tuple[Genome, str] | None:
-        """Return the genome after one random change, and its name; None if no change applies.
-
-        If the kind of change that is drawn is impossible, the graph is changed.
-        """
+        """Return the genome after one random change, and its name; None if no change applies."""
         for kind in (self._kind(rng.random()), "graph"):
             for _ in range(TRIES):
                 name, child = self._propose(kind, genome, rng)
@@ -152,10 +145,6 @@ class Variation:
         if not self.space.causal:
             return False
         return not all(self.space.allows(node.op, node.param_dict()) for node in genome.nodes)
-
-
-def _draw_projections(space: SearchSpace, rng: np.random.Generator) -> Projections:
-    return Projections(**{name: pick(space.choices(name), rng) for name in FIELDS})
 
 
 def _draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:

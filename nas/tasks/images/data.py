@@ -3,10 +3,8 @@
 Three data sets are supported. ``cifar10`` is downloaded once by torchvision. ``digits`` are the
 1,797 handwritten digits of scikit-learn. ``imagefolder:PATH`` is a folder of the user, with one
 subfolder for each class: PATH/train/<class>/*.jpg, and optionally PATH/test/ or PATH/val/; or
-PATH/<class>/*.jpg. A search
-uses only the training part of a data set, from which training and validation images are drawn.
-
-This is the only module that imports torchvision.
+PATH/<class>/*.jpg. A search uses only the training part of a data set, from which training and
+validation images are drawn. No other module imports torchvision.
 """
 
 from __future__ import annotations
@@ -54,7 +52,6 @@ def load_images(
     """Return training and validation images, drawn from the training part of a data set.
 
     Args:
-        spec: ``cifar10``, ``digits`` or ``imagefolder:PATH``.
         size: edge length in pixels to which images are scaled.
         counts: numbers of training and of validation images.
         seed: seed of the split.

@@ -141,8 +141,7 @@ class VisionTransformer(Transformer):
 def sines(side: int, dim: int) -> Float[Tensor, "n dim"]:
     """Return position embeddings of side x side patches, with ``dim`` features, a multiple of 4.
 
-    Half of the features encode the row and half the column by sines and cosines, both as in Vaswani
-    et al. 2017, section 3.5.
+    Half of the features encode the row and half the column (Vaswani et al. 2017, section 3.5).
     """
     speeds = 10_000.0 ** (-torch.arange(dim // 4) / (dim // 4))
     rows, columns = torch.meshgrid(*[torch.arange(side)] * 2, indexing="ij")

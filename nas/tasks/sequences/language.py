@@ -1,8 +1,7 @@
 """The task family ``bytes``: predict the next byte of a text, which may be any file.
 
 Models are trained on windows of the first nine tenths of the text, and evaluated on evenly spaced
-windows of the rest. A window is a fixed number of consecutive bytes. The main metric is bits per
-byte, which does not depend on a vocabulary.
+windows of the rest. The main metric is bits per byte, which does not depend on a vocabulary.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@
     causal: logits_t = W · norm(layers(x))_t        text: logits = W · mean_t norm(layers(x))_t
 
 E contains the embeddings of tokens and P the embeddings of positions. ``roll`` rotates the features
-by one place, so that a token and its predecessor stay distinct. Without the token shift of the task
-recall, standard attention must first learn to read the previous token, which takes longer than the
-training. (Arora et al. 2023 use a short convolution in each layer instead.)
+by one place, so that a token and its predecessor stay distinct. Without a token shift, attention
+must first learn to read the previous token. (Arora et al. 2023 use a short convolution instead.)
 """
 
 from __future__ import annotations
@@ -44,10 +43,7 @@ class Rows:
 
 
 class Windows:
-    """All windows of ``length`` tokens of a text; a batch is a pair (tokens, next tokens).
-
-    The index of a window is the index of its first token in the text.
-    """
+    """All windows of ``length`` tokens of a text; a batch is a pair (tokens, next tokens)."""
 
     def __init__(self, text: NDArray[np.generic], length: int, device: torch.device) -> None:
         self.text = torch.tensor(text, device=device)
@@ -67,7 +63,6 @@ class _Embedded(Transformer):
 
     Args:
         read: slice of the tokens, from some token to the last, at which logits are computed.
-        token_shift: see the formula at the top of this module.
         is_tied: whether the output layer and the embedding of tokens share their weights.
     """
 

@@ -7,9 +7,8 @@
 
 Here k is a key, v is a value, σ is a permutation and "." is noise. Recall is multi-query
 associative recall (MQAR; Zoology, Arora et al. 2023, arXiv 2312.04927). Induction and copying are
-in-context recall and selective copying (MAD, Poli et al. 2024, arXiv 2403.17844). All sequences are
-so short that a model learns them in seconds. The values of each sequence are random, so a model can
-predict them only if it looks up earlier tokens by content or by order.
+in-context recall and selective copying (MAD, Poli et al. 2024, arXiv 2403.17844). Values are
+random, so a model can predict them only if it looks up earlier tokens by content or by order.
 """
 
 from __future__ import annotations
@@ -187,8 +186,7 @@ class InductionTask(SyntheticTask):
 class CopyingTask(SyntheticTask):
     """The task copying: repeat in order the ``symbols`` that stand among ``noise`` tokens.
 
-    The vocabulary has ``num_symbols`` symbols, the noise token, and the mark that asks for a
-    symbol.
+    The vocabulary has ``num_symbols`` symbols, the noise token, and the mark that asks for one.
     """
 
     kind: ClassVar[str] = "copying"

@@ -2,8 +2,7 @@
 
 A word is a run of letters, digits and apostrophes in lower case, or a punctuation mark. The
 vocabulary contains the most frequent words of the training texts. Only the first and the last words
-of a long text are read. Short texts are padded at the end; attention and the mean over tokens
-ignore the padding.
+of a long text are read. Short texts are padded at the end.
 """
 
 from __future__ import annotations
