@@ -32,8 +32,10 @@ Mask = Bool[Tensor, "..."] | None
 Change = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 _NAMES: Final = "Tokens Elements Inputs Query Key Values Scores Sums Gates QueryGates KeyGates"
-PLAIN: Final = dict.fromkeys(_NAMES.split(), "Tensor")
-PLAIN |= {"Mask": "Tensor | None", "Change": "Callable[..., Tensor]"}
+PLAIN: Final = dict.fromkeys(_NAMES.split(), "Tensor") | {
+    "Mask": "Tensor | None",
+    "Change": "Callable[..., Tensor]",
+}
 
 
 def hide(scores: Scores, mask: Mask) -> Scores:
