@@ -1,7 +1,6 @@
 """Send the numbers of a search to Weights & Biases, MLflow or TensorBoard.
 
-A tracker runs in a process of its own, which reads a line of JSON for each generation: an
-unreachable server may block a call, or the exit of a process, for minutes.
+A tracker runs in a process of its own, since a call to an unreachable server may block for minutes.
 """
 
 from __future__ import annotations
@@ -137,7 +136,6 @@ TRACKERS: Final = {"wandb": _open_wandb, "mlflow": _open_mlflow, "tensorboard": 
 
 
 def _run_tracker(name: str, run: str, folder: str) -> None:
-    """Pass each line of standard input to a tracker."""
     log, finish = TRACKERS[name](run, Path(folder))
     for line in sys.stdin:
         step, values = json.loads(line)

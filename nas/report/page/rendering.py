@@ -44,11 +44,7 @@ def address(run: str, digest: str) -> str:
 
 
 def _output(value: Any) -> Any:
-    """Return what ``{{ value }}`` in a template inserts.
-
-    Floats are pixel positions and get one decimal; None becomes an empty text.
-    """
-    if isinstance(value, float):
+    if isinstance(value, float):  # a position in pixels
         return f"{value:.1f}".removesuffix(".0")
     if isinstance(value, str) and not isinstance(value, Markup):
         return printable(value)

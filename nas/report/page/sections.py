@@ -219,7 +219,6 @@ def _explanation(view: RunView, result: ExplainResult) -> dict[str, Any]:
 
 
 def _summary(edits: Sequence[ExplainRow], unit: str) -> str:
-    """Return the number of edits with each verdict, and the edit with the largest loss."""
     counts = Counter(row.verdict for row in edits)
     verdicts = ", ".join(f"{counts[word]} {word}" for word in ORDER if counts[word])
     summary = f"Of {plural(len(edits), 'part')}: {verdicts}."
