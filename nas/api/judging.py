@@ -186,7 +186,6 @@ def _tries_rates(
 
 
 def _place(file: str | Path, key: str, known: Iterable[Training], base_key: str) -> int:
-    """Return the place of a mechanism among those that a record compares with a reference."""
     others = {training.key: None for training in known if training.key != base_key}
     place = [*others, key].index(key) + 1
     if place > PLACES:
