@@ -291,12 +291,10 @@ class RunView:
         return 1 + candidate.proposal.number // self.setup.config.population
 
     def shares(self, candidate: Candidate) -> dict[str, float]:
-        """Return a mechanism's costs relative to the reference, by name of the cost.
-
-        Without a training of the reference these are the objectives, whose reference values tell.
-        """
+        """Return a mechanism's costs relative to the reference, by name of the cost."""
         costs = (o for o in self.setup.objectives if not o.is_metric)
         base = {cost.name: cost.reference / COST_REFERENCE for cost in costs}
+        # A training of the reference adds costs that are no objectives.
         base |= self.reference_candidate.costs if self.reference_candidate else {}
         return {name: cost / base[name] for name, cost in candidate.costs.items() if base.get(name)}
 

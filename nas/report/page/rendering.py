@@ -29,11 +29,7 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def prose(text: str) -> Markup:
-    """Return a sentence as HTML.
-
-    Text between backticks becomes a ``code`` element. Spaces inside a quantity, such as "45.1 %",
-    become spaces without a line break.
-    """
+    """Return a sentence as HTML, with `code` elements and no line breaks inside quantities."""
     text = _NUMBER.sub(lambda match: match[0].replace(" ", "\u00a0"), printable(text))
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 

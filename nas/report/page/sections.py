@@ -142,10 +142,7 @@ def judged(
 
 
 def confirmations(views: Sequence[RunView]) -> list[dict[str, Any]]:
-    """Return the table of ``nas confirm`` for each run that has confirmed mechanisms, best first.
-
-    The differences of the control ``uniform`` do not set the scale of the drawings.
-    """
+    """Return the table of ``nas confirm`` for each run with confirmed mechanisms, best first."""
     return [
         _confirmation(view, view.metric)
         for view in views
