@@ -155,10 +155,7 @@ def display(console: Console) -> Iterator[Display]:
 
 @contextlib.contextmanager
 def shown_by_default(listener: Listener | None) -> Iterator[Listener]:
-    """Return a listener; if it is None, a display if people see standard output.
-
-    People see standard output in a terminal and in a notebook. Elsewhere nothing is displayed.
-    """
+    """Return a listener; if it is None, a display where people see standard output, else none."""
     plain = partial(Console, highlight=False, markup=False, emoji=False)
     console = plain()
     if listener is not None or not (console.is_terminal or console.is_jupyter):
