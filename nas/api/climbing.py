@@ -102,7 +102,6 @@ def ladder(
 
 
 def _flops(reference: Mechanism, task: ModelTask, data: Data) -> float:
-    """Return the floating-point operations of a training of the reference."""
     macs = costs_under(resolve_under(task, reference), cost_context(task), ["macs"])["macs"]
     budget = budget_of(task, data)
     return STEP_FLOPS * (macs + linear_macs(task, data)) * budget.epochs * budget.examples

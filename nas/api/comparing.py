@@ -141,7 +141,6 @@ def _load_tasks(
     overrides: Mapping[str, Any] | None,
     sources: Sequence[Source],
 ) -> dict[str, Task]:
-    """Return the tasks by name."""
     if isinstance(data, str) and len(tasks) > 1:
         raise ConfigError(f"data: found {data!r} for several tasks; expected a text for each.")
     if not tasks and not isinstance(data, Mapping):

@@ -116,10 +116,7 @@ def _plugins() -> list[Finding]:
 
 
 def check_run(folder: Path) -> list[str]:
-    """Return the faults of a run, as sentences that say what to do.
-
-    While another process writes the run, only faults of the database are returned.
-    """
+    """Return the faults of a run, or of its database alone while another process writes the run."""
     try:
         with open_run(folder) as run, run.snapshot():
             faults = [*_database_faults(run)]

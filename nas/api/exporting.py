@@ -33,8 +33,7 @@ class ExportResult(Result):
     """A written export.
 
     Attributes:
-        difference: see ``nas.exporting.formats.largest_difference``; None for a format of a plug-in
-            whose outputs are not compared.
+        difference: see ``nas.exporting.formats.largest_difference``; None if not compared.
         layer: index of the layer whose trained weights are written; None for initial weights.
         weights: the file of trained weights beside ``path``, if there is one.
     """

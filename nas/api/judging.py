@@ -15,14 +15,14 @@ from nas.api.execution import DEFAULT_POLICY, Executing, resolve_legal, task_for
 from nas.common.arguments import public
 from nas.common.errors import ConfigError, NasWarning
 from nas.common.objectives import Metric, check_count
-from nas.common.rates import CHOOSING_SEEDS, tune
+from nas.common.rates import CHOOSING_SEEDS
 from nas.common.sequential import Claim, decide
 from nas.common.text import plural
 from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.study import resolve_under
 from nas.evaluation.trial import Training, task_fingerprint, training_seed
 from nas.genome import Genome
-from nas.report.comparison import TrainingRow
+from nas.report.comparison import TrainingRow, tuned_scores
 from nas.report.judgement import Judgement, make_judgement
 from nas.store import RUNS
 from nas.store.writer import RunRecord, record_file
@@ -186,7 +186,6 @@ def _tries_rates(
 
 
 def _place(file: str | Path, key: str, known: Iterable[Training], base_key: str) -> int:
-    """Return the place of a mechanism among those that a record compares with a reference."""
     others = {training.key: None for training in known if training.key != base_key}
     place = [*others, key].index(key) + 1
     if place > PLACES:
@@ -198,10 +197,5 @@ def _place(file: str | Path, key: str, known: Iterable[Training], base_key: str)
 
 
 def _chosen(name: str, rows: Iterable[TrainingRow], task: ModelTask, metric: Metric) -> float:
-    """Return the learning rate that a mechanism's trainings so far choose."""
-    scores: dict[float, dict[int, float | None]] = {}
-    for row in rows:
-        if row.mechanism == name and row.learning_rate is not None:
-            scores.setdefault(row.learning_rate, {})[row.repeat] = row.value
-    tuned = tune(scores, metric.direction)
+    tuned = tuned_scores([row for row in rows if row.mechanism == name], metric)
     return task.learning_rate if tuned is None else tuned.rate

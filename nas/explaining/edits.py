@@ -96,10 +96,7 @@ def _switched(genome: Genome) -> Iterator[Edit]:
 
 
 def _projected(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that make an operand read q, k or v instead of an unprojected input.
-
-    The new stream is the usual one of the operand, is projected, and is read by no other node.
-    """
+    """Yield the edits that make an unprojected operand read its usual stream, projected."""
     used = {ref for node in genome.nodes for ref in node.inputs}
     for index, slot, ref, default in _stream_inputs(genome):
         if default not in used and not genome.projections.has_projection(ref):
@@ -152,7 +149,6 @@ def _projecting(genome: Genome, **changed: bool | str) -> Genome:
 
 
 def _name(genome: Genome, ref: Ref) -> str:
-    """Return the name of a stream or operation, with the node's number if it is not unique."""
     if isinstance(ref, str):
         return ref.upper() if genome.projections.has_projection(ref) else "x"
     op = genome.nodes[ref].op

@@ -106,10 +106,7 @@ def plan_explanation(
 def _controls(
     genome: Genome, source: str, bounds: Bounds, context: CostContext, reference: Source
 ) -> Iterator[tuple[str, Edit]]:
-    """Yield the reference, and the variants of it whose costs are most similar to a genome.
-
-    Nothing is yielded if the genome is the reference.
-    """
+    """Yield the reference and variants of similar costs; nothing if the genome is the reference."""
     forms = list(bounds.distinct(_narrowed(reference), [source]))
     if not forms or forms[0][1].added != reference.text:
         return
@@ -124,7 +121,6 @@ def _controls(
 
 
 def _narrowed(reference: Source) -> Iterator[Edit]:
-    """Yield the reference, then its variants with fewer heads or narrower keys."""
     text, genome = reference.text, reference.genome
     yield Edit("", text, genome)
     for labels in product(*(LABELS[name] for name in _LABELS)):

@@ -154,9 +154,8 @@ def largest_difference(
 ) -> float:
     """Return the largest max |y - y'| / max(1, max |y'|) of outputs for random inputs and masks.
 
-    Args:
-        exported: a function of tokens, attention mask and padding mask, in float32.
-        expected: the same function in float64.
+    ``exported`` and ``expected`` are functions of tokens, attention mask and padding mask, in
+    float32 and in float64.
 
     Raises:
         ExportError: the expected outputs are not finite.

@@ -169,10 +169,7 @@ def _genome_lines(genome: Genome) -> list[str]:
 
 
 def _recorded_outputs(request: ExportRequest) -> tuple[float, list[float]]:
-    """Return the scale of the self-test's weights, and the outputs with these weights.
-
-    The scale is the largest of 0.3, 0.03 and 0.003 for which the outputs are not large.
-    """
+    """Return the scale of the self-test's weights, and the outputs with these weights."""
     sizes = request.dim, request.heads
     with torch.random.fork_rng(devices=[]):
         blocks = [
@@ -208,11 +205,9 @@ def difference(request: ExportRequest, path: Path) -> float:
 
 
 def weights_file(genome: Genome, layer: int, weights: Mapping[str, Tensor]) -> bytes:
-    """Return the content of a safetensors file for ``Attention().load_state_dict``.
-
-    Its metadata has one entry, ``nas``, since safetensors writes several in a random order.
-    """
+    """Return the content of a safetensors file for ``Attention().load_state_dict``."""
     about = {"digest": digest(genome), "layer": layer, "genome": genome.to_dict()}
+    # One entry, since safetensors writes several in a random order.
     content: bytes = save(dict(weights), metadata={"nas": json.dumps(about)})
     return content
 

@@ -88,11 +88,8 @@ class ChartScale:
 
     def pixels(self, value: float) -> float:
         """Return the distance of a value from the low end, in pixels."""
-        low, high, value = (
-            map(math.log, (self.low, self.high, value))
-            if self.is_log
-            else (self.low, self.high, value)
-        )
+        values = self.low, self.high, value
+        low, high, value = map(math.log, values) if self.is_log else values
         return self.length * (value - low) / (high - low)
 
     def scale(self) -> Any:

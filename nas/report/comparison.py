@@ -131,9 +131,8 @@ class Row(Result):
     """The results of one mechanism by part of a comparison.
 
     ``absent`` are the reasons why the mechanism cannot be trained, by part. ``found`` is what the
-    search had found, in a confirmation: ``score`` (mean of the search's own trainings),
-    ``estimate`` of the search's model with its standard ``error``, and ``p`` (see
-    ``nas.store.records.Estimate``). A value is None if it is not known.
+    search had found, in a confirmation: ``score`` (mean of the search's own trainings), and
+    ``estimate``, ``error`` and ``p`` of the search's model, each None if it is not known.
     """
 
     mechanism: str
@@ -195,7 +194,6 @@ class Comparison(Result):
         return super().to_dict() | {"trained": [row.to_dict() for row in self.trained]}
 
     def _records(self) -> list[dict[str, Any]]:
-        none = dict.fromkeys(field.name for field in fields(Difference))
         return [
             {
                 "mechanism": row.mechanism,
@@ -210,8 +208,8 @@ class Comparison(Result):
                 "failed": sum(cell.failed.values()),
                 "learning_rate": cell.learning_rate,
                 **{
-                    f"over_{k}": v
-                    for k, v in (vars(cell.difference) if cell.difference else none).items()
+                    f"over_{f.name}": getattr(cell.difference, f.name, None)
+                    for f in fields(Difference)
                 },
                 "core_seconds": cell.core_seconds,
                 **cell.costs,
@@ -237,8 +235,7 @@ def compare(
 
     Mechanisms have the order of their first trainings in ``trained``, parts the order of ``tasks``.
     ``seeds`` is the number of reported trainings of each mechanism in each part. ``absent`` and
-    ``found`` are those of ``Row``, by name of the mechanism. ``chosen`` are the learning rates that
-    are reported, failures included; by default `tune` chooses them.
+    ``found`` are those of ``Row``. ``chosen`` are the reported learning rates, else `tune`'s.
     """
     parts: dict[str, dict[str, list[TrainingRow]]] = {}
     for row in sorted(trained, key=lambda row: ([*tasks].index(row.part), row.repeat)):
@@ -278,7 +275,7 @@ def _compare_part(
     chosen: Mapping[str, float],
 ) -> dict[str, Cell]:
     """Return the results of one part by mechanism, with differences to the reference."""
-    tuned = {name: _tuned(group, metric, chosen.get(name)) for name, group in groups.items()}
+    tuned = {name: tuned_scores(group, metric, chosen.get(name)) for name, group in groups.items()}
     cells = {name: cell_of(group, tuned[name]) for name, group in groups.items()}
     differences: dict[str, Difference] = {}
     for name, cell in cells.items():
@@ -301,9 +298,10 @@ def _compare_part(
     return {name: replace(cell, difference=differences.get(name)) for name, cell in cells.items()}
 
 
-def _tuned(
-    group: Sequence[TrainingRow], metric: Metric | Objective, chosen: float | None
+def tuned_scores(
+    group: Sequence[TrainingRow], metric: Metric | Objective, chosen: float | None = None
 ) -> TunedScores | None:
+    """Return scores at the chosen learning rate, by default that which `tune` chooses."""
     scores: dict[float, dict[int, float | None]] = {}
     for row in group:
         if row.learning_rate is not None:

@@ -13,7 +13,7 @@ from nas.common.rates import CHOOSING_SEEDS
 from nas.common.text import plural
 from nas.report.comparison import MARK, MEASURED, SENSE, Cell, Comparison, Row, TrainingRow, why
 from nas.report.table import Column, Table, say, say_table
-from nas.report.units import amount, header, points, points_between, quantity
+from nas.report.units import amount, header, points_between, quantity
 
 T = TypeVar("T")
 
@@ -62,8 +62,6 @@ def comparison_columns(result: Comparison) -> Iterator[Column[Row]]:
 
 
 def _column(part: str, title: str, text: Callable[[Cell], str], rank: int = 0) -> Column[Row]:
-    """Return a column of a part, with "-" for a mechanism or a value that the part lacks."""
-
     def value(row: Row) -> str:
         return (text(row.parts[part]) if part in row.parts else "") or "-"
 
@@ -93,9 +91,7 @@ def difference_columns(
     def text(row: T) -> str:
         if (lead := value(row)) is None:
             return "-"
-        shown = points(lead.mean, None, unit)
-        if lead.low is not None and lead.high is not None:
-            shown = points_between(lead.mean, lead.low, lead.high, unit)
+        shown = points_between(lead.mean, lead.low, lead.high, unit)
         return shown + (" ?" if lead.verdict == "undecided" else "  ")
 
     yield Column(key, title, partial(number, "mean"), unit, text=text, rank=rank, interval=value)

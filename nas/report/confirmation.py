@@ -12,11 +12,7 @@ from nas.training.user_module import UserModule
 
 
 def make_confirmation(run: Run, plan: ConfirmationPlan) -> Comparison:
-    """Return the comparison of the planned mechanisms, computed from the run's trainings.
-
-    Its parts are "fresh" under the run's task, "long" under a longer task, and "test" on the test
-    set; seeds are fresh in all of them. The reference is ``plan.against``.
-    """
+    """Return the comparison of the planned mechanisms, computed from the run's trainings."""
     trained = [
         training_row(plan, stage, mechanism, training)
         for mechanism in plan.trained.values()

@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of the attention block for which costs and source code are computed.
-
-    ``qkv_bias`` says whether the projections to queries, keys and values have biases.
-    """
+    """The sizes of the attention block for which costs and source code are computed."""
 
     dim: int = 64
     heads: int = 4
@@ -58,8 +55,7 @@ def sizes_of(sources: Iterable[Source], **given: int | None) -> Sizes:
 class CostRow:
     """The cost of one attention block of a mechanism at one sequence length.
 
-    It ``is_measured`` if the mechanism is a user's own torch module; costs that cannot be measured
-    are missing.
+    A user's own torch module ``is_measured``; costs that cannot be measured are missing.
     """
 
     source: str

@@ -77,11 +77,7 @@ class Display(Listener):
 
     @property
     def line(self) -> str:
-        """Generations, trainings, best mechanisms, hypervolume, counts and the time that is left.
-
-        The mechanisms are "best" (in the first objective), "knee" (the best compromise) and
-        "cheapest" (in the first cost).
-        """
+        """Generations, trainings, named members, hypervolume, counts and the time that is left."""
         (task,) = self._bar.tasks
         trainings = f"{task.completed:.0f} of {plural(int(task.total or 0), 'training')}"
         left = [f"about {duration(task.time_remaining)} left"] if task.time_remaining else []
@@ -159,10 +155,7 @@ def display(console: Console) -> Iterator[Display]:
 
 @contextlib.contextmanager
 def shown_by_default(listener: Listener | None) -> Iterator[Listener]:
-    """Return a listener; if it is None, a display if people see standard output.
-
-    People see standard output in a terminal and in a notebook. Elsewhere nothing is displayed.
-    """
+    """Return a listener; if it is None, a display where people see standard output, else none."""
     plain = partial(Console, highlight=False, markup=False, emoji=False)
     console = plain()
     if listener is not None or not (console.is_terminal or console.is_jupyter):
@@ -177,13 +170,7 @@ def shown_by_default(listener: Listener | None) -> Iterator[Listener]:
 def follow(
     folder: Path, shown: Display, *, sleep: Callable[[float], None] = time.sleep
 ) -> RunStatus:
-    """Show a run that another process writes, until the run ends.
-
-    The database is closed after each reading, since an open reader would keep the writer from
-    merging SQLite's log into the database.
-
-    Returns:
-        "finished" or "stopped".
+    """Show a run that another process writes, until it is "finished" or "stopped"; return which.
 
     Raises:
         RunError: there is no such run, or it cannot be read.
@@ -191,7 +178,7 @@ def follow(
     status = None
     while True:
         last = status
-        with open_run(folder) as run:
+        with open_run(folder) as run:  # an open reader would keep the writer from merging its log
             if shown.read(run):
                 shown.say_generation()
             status = run.status

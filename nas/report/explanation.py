@@ -39,7 +39,6 @@ class ExplainRow(Result):
     Attributes:
         part: "edits", "controls", or "" of the explained mechanism itself.
         words: description of the edit, or name of the mechanism.
-        genome: the JSON object of the genome.
         trained: results of its trainings, with the difference to the explained mechanism, whose
             verdict is "needed", "harmful" or "harmless" for an edit.
         added_costs: costs minus those of the explained mechanism, by name of the cost.
@@ -102,10 +101,7 @@ def make_explanation(
     plan: Explanation,
     trained: Mapping[str, Sequence[TrainingRow]],
 ) -> ExplainResult:
-    """Return the explanation of a mechanism, computed from finished trainings.
-
-    ``trained`` are the trainings by ``Proposal.key`` of the mechanism.
-    """
+    """Return the explanation of a mechanism from finished trainings by ``Proposal.key``."""
     cells = {
         key: cell_of(sorted(rows, key=lambda row: row.repeat)) for key, rows in trained.items()
     }

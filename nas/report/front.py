@@ -141,8 +141,7 @@ def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
 def show_front(console: Console, view: RunView) -> None:
     """Print the Pareto front of a run, with notes, totals and suggested commands.
 
-    If no trained mechanism is within the limits, it prints that in place of the table. At least one
-    mechanism must be trained; otherwise ``no_front`` returns the message.
+    At least one mechanism must be trained; otherwise ``no_front`` returns the message.
     """
     say(console, headline(view), "")
     if not view.members:

@@ -82,10 +82,9 @@ class FrontAxes:
         return {axis: _factor(o) * o.limit for axis, o in pairs if o.limit is not None}
 
     def stairs(self, candidates: Sequence[Candidate]) -> list[Point]:
-        """Return the coordinates of the non-dominated mechanisms, from left to right.
+        """Return the coordinates of the mechanisms that none dominates on the axes, left to right.
 
-        Only the objectives of the two axes are considered. The list is empty unless the horizontal
-        objective is minimised and the vertical objective is maximised.
+        The list is empty unless ``across`` is minimised and ``up`` is maximised.
         """
         if (self.across.direction, self.up.direction) != ("min", "max"):
             return []
@@ -100,11 +99,9 @@ def front_chart(
 
     Grey dots are scores (means of a mechanism's own trainings). Mechanisms of the front and named
     mechanisms are at their estimates, with bars of one standard error. All mechanisms to the right
-    of the staircase and below it are dominated. Several runs differ in colour; runs without the
-    two objectives are left out.
+    of the staircase and below it are dominated. Runs without the two objectives are left out.
 
     Args:
-        views: the runs.
         width: width of the plotted area in pixels; a narrow one has short titles and few labels.
         link: function that returns the address that a click on a mechanism opens.
 
@@ -292,7 +289,6 @@ def _labels(
 
 
 def _written(texts: Any, colour: Any, style: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the layers of texts that are readable above marks: an edge, then the letters."""
     style = {"fontSize": 11, **style}
     yield texts.mark_text(stroke=PAPER, strokeWidth=3, strokeOpacity=0.85, **style)
     yield texts.mark_text(**style).encode(color=colour)
@@ -307,9 +303,7 @@ def _place(
 ) -> Point | None:
     """Return the centre of a label of width ``2 * half`` near a point, in pixels; None if none.
 
-    It is the nearest place that overlaps no label and the fewest marks. ``marks`` are the centres
-    of all marks, ``taken`` the centres and half widths of the labels that exist already, ``size``
-    is that of the chart.
+    It overlaps no label of ``taken`` (centres, half widths) and few ``marks`` (centres).
     """
     distances, angles = map(np.ravel, np.meshgrid(DISTANCES, np.radians(ANGLES), indexing="ij"))
     x = at[0] + np.cos(angles) * (distances + half)

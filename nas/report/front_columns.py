@@ -1,7 +1,4 @@
-"""The columns of the tables of fronts and of the list of runs, declared once for all outputs.
-
-Terminal, page, notebook, CSV, JSON and data frame render these columns (``nas.report.table``).
-"""
+"""The columns of the tables of fronts and of the list of runs, declared once for all outputs."""
 
 from __future__ import annotations
 

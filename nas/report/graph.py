@@ -11,9 +11,8 @@ lines are values and dots are operations:
     ●───┘    tokens_2 = sum(weights_1, v)     tokens[H, d/H]
     ▼        output = W_O(heads side by side)
 
-Each operation has one row, in order of execution. Values have the names of the exported
-source code. The vertical line of a value ends at the last operation that reads the value. Where a
-vertical line and a horizontal connection cross, the vertical line is drawn.
+Values have the names of the exported source code. The line of a value ends at the last operation
+that reads the value, and is drawn over the horizontal lines that it crosses.
 """
 
 from __future__ import annotations
@@ -110,11 +109,7 @@ def value_text(value: ParamValue) -> str:
 
 
 def _join(columns: list[Ref | None], node: Node, index: int, last_read: dict[Ref, int]) -> str:
-    """Return the lines in the row of a node, and update ``columns`` for the next row.
-
-    The node's dot is in the column of an operand that no later node reads; if there is none, in a
-    free column.
-    """
+    """Return the lines in the row of a node, and update ``columns`` for the next row."""
     operands = {i: ref for i, ref in enumerate(columns) if ref is not None and ref in node.inputs}
     ending = [i for i, ref in operands.items() if last_read[ref] <= index]
     if not ending and None not in columns:
@@ -149,11 +144,10 @@ def _stream(projections: Projections, stream: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """A box of the picture: a stream, a node, the output, or a bend.
+    """A box of the picture: a stream, a node, the output, or an invisible bend of a long wire.
 
-    A bend is an invisible box that leads a long wire between the other boxes of a layer. ``role``
-    is that of the node's operation, or "stream" (also for the output), or "bend". ``more`` is a
-    second line, with the node's parameters.
+    ``role`` is that of the node's operation, or "stream" (also for the output), or "bend". ``more``
+    is a second line, with the node's parameters.
     """
 
     words: str
@@ -167,11 +161,9 @@ class Box:
 
 
 def graph_svg(genome: Genome, about: str = "Graph of the mechanism") -> Markup:
-    """Return the picture of a genome's graph as the text of an SVG element.
+    """Return the picture of a genome's graph, titled ``about``, as the text of an SVG element.
 
-    The element needs no style: texts and wires have the colour of the surrounding text
-    (``currentColor``), and the colours of roles show on light and on dark backgrounds. Texts of the
-    genome are escaped. ``about`` is the title of the picture.
+    It suits light and dark backgrounds: texts and wires have the colour of the text around it.
     """
     graph = box_graph(genome)
     layers = assign_layers(graph)
@@ -210,8 +202,7 @@ def box_graph(genome: Genome) -> nx.DiGraph[Box]:
 def assign_layers(graph: nx.DiGraph[Box]) -> dict[Box, int]:
     """Return the layer of each box, 0 at the top, and replace long wires in the graph by bends.
 
-    The box of an operation is one layer below the lowest box that it reads, that of a stream one
-    layer above its highest reader.
+    An operation is one layer below the lowest box that it reads, a stream one above its readers.
     """
     generations = enumerate(nx.topological_generations(graph))
     layers = {box: layer for layer, boxes in generations for box in boxes}
@@ -229,8 +220,7 @@ def assign_layers(graph: nx.DiGraph[Box]) -> dict[Box, int]:
 def place_boxes(graph: nx.DiGraph[Box], layers: Mapping[Box, int]) -> dict[Box, float]:
     """Return the horizontal coordinate of the centre of each box, in pixels.
 
-    Boxes of a layer do not overlap. Layer by layer, the sum of the squared horizontal lengths of
-    all wires is minimised for the order of the boxes by their wished places.
+    Boxes of a layer do not overlap. Layer by layer, the squared lengths of wires are minimised.
     """
     rows = [[*row] for _, row in groupby(sorted(graph, key=layers.__getitem__), layers.get)]
     around = {box: [*nx.all_neighbors(graph, box)] for box in graph}
@@ -249,11 +239,7 @@ def place_boxes(graph: nx.DiGraph[Box], layers: Mapping[Box, int]) -> dict[Box, 
 
 
 def _isotonic(values: Sequence[float], weights: Sequence[int]) -> list[float]:
-    """Return the non-decreasing numbers nearest to the values by weighted least squares.
-
-    By the max-min formula (Barlow et al. 1972, "Statistical inference under order restrictions"),
-    because an import of scipy.optimize takes longer than the picture.
-    """
+    """Return the isotonic regression of values by the max-min formula (Barlow et al. 1972)."""
     number = len(values)
 
     def mean(start: int, end: int) -> float:
@@ -266,11 +252,8 @@ def _isotonic(values: Sequence[float], weights: Sequence[int]) -> list[float]:
 
 
 def _wire(x: Mapping[Box, float], layers: Mapping[Box, int], start: Box, end: Box) -> Markup:
-    """Return a wire from the lower edge of a box to the upper edge of one that reads it."""
-    leaves, enters = (
-        (HEIGHT / 2 if start.role == BEND else HEIGHT),
-        (HEIGHT / 2) * (end.role == BEND),
-    )
+    leaves = HEIGHT / 2 if start.role == BEND else HEIGHT
+    enters = HEIGHT / 2 if end.role == BEND else 0.0
     y0, y1 = layers[start] * LAYER + MARGIN + leaves, layers[end] * LAYER + MARGIN + enters
     return _WIRE.format(x0=x[start], y0=y0, y=(y0 + y1) / 2, x1=x[end], y1=y1)
 

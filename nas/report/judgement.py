@@ -42,13 +42,11 @@ class Judgement(Result):
 
     Attributes:
         source, against: arguments that name the judged mechanism and the reference.
-        task: name of the task.
         comparison: the trainings of both mechanisms, without a difference.
         claim: what the verdict is about: "typical" or "mean" (``nas.common.sequential``).
-        claims: the result of each claim.
-        difference: ``median`` and ``mean`` of the differences of the pairs; bounds ``low`` and
-            ``high`` of an interval of the median that is valid after every number of pairs, from
-            the eighth pair on.
+        difference: ``median`` and ``mean`` of the differences of the pairs; from the eighth pair on
+            also ``low`` and ``high``, an interval of the median that is valid after every number of
+            pairs.
         needed: e-value from which a claim is made.
         cap: the most that a gain or a loss counts in the claim about the mean.
         place: place of the judged mechanism among those with trainings in the record, from 1; the
@@ -174,7 +172,6 @@ def make_judgement(
 def _gains(
     own: Mapping[int, float | None], other: Mapping[int, float | None], start: int = 0
 ) -> list[float]:
-    """Return the gains of the pairs from a repeat on."""
     shared = (repeat for repeat in own if repeat >= start and repeat in other)
     return [_gain(own[repeat], other[repeat]) for repeat in shared]
 

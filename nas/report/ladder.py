@@ -94,10 +94,7 @@ class Ladder(Result):
 
 
 def make_ladder(comparison: Comparison, flops: Mapping[str, float]) -> Ladder:
-    """Return the ladder of a comparison by size; ``flops`` are those of the reference's training.
-
-    Sizes have the order of ``flops``, which is ascending.
-    """
+    """Return the ladder of a comparison; ``flops`` of the reference by size, ascending."""
     climbs, found = dict[str, Climb](), dict[tuple[str, str], tuple[float, Estimate]]()
     metric = next(iter(comparison.metrics.values()))
     ideal = metric.ideal if metric.direction == "min" else -metric.ideal

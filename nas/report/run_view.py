@@ -1,7 +1,6 @@
 """The data of all displays of a run, read from its record in one snapshot.
 
-Tables, figures, the report page and notebooks render a ``RunView`` and do not read the record. The
-record also contains the names of published mechanisms, so that reading a view needs no torch.
+Tables, figures, the report page and notebooks render a ``RunView`` and do not read the record.
 """
 
 from __future__ import annotations
@@ -37,17 +36,13 @@ FRESH: Final = {"search": "fresh", "long": "long", "test": "test"}
 class RunView:
     """The recorded data of a run at one moment: a table of mechanisms, and one of trainings.
 
-    A digest identifies a genome; a key (``Proposal.key``) identifies the function that a genome
-    computes at the sizes of the run's task, so genomes with different digests may share a key.
-
     Attributes:
         label: name of the run as typed on the command line; ``name`` is unique among the runs that
             are shown together.
         mechanisms: all proposed mechanisms, one for each digest, in order of proposal.
         members: the mechanisms of the Pareto front, sorted by the first objective, best first.
-        names: names of the published mechanisms, by key; several if they are equal at these sizes.
-        trainings: trainings of the search under its task and its target task, sorted by key,
-            purpose and index of the seed.
+        names: names of the published mechanisms, by ``Proposal.key``; equal ones share a key.
+        trainings: those of the search, sorted by key, purpose and index of the seed.
         confirmations: all trainings with seeds that the search never used. Their learning rates are
             None unless rates were tried under their task.
     """
@@ -178,9 +173,8 @@ class RunView:
     def confirmation(self, metric: Metric | Objective, *, is_tested: bool = True) -> Comparison:
         """Return the comparison of the confirmed mechanisms with the reference by a metric.
 
-        The names of mechanisms are values of ``Proposal.key``. The parts are "fresh" for the run's
-        task, "long" for a longer task, and "test" for the test set. The task's name follows if a
-        part has several tasks. There are no differences unless ``is_tested``.
+        The names of mechanisms are values of ``Proposal.key``. The parts are those of ``FRESH``,
+        with the name of the task if a part has several tasks. Differences need ``is_tested``.
         """
         key, against = (metric.name, is_tested), self.reference_key if is_tested else None
         if key not in self._confirmed:
@@ -213,10 +207,7 @@ class RunView:
 
     @cached_property
     def fresh(self) -> dict[str, dict[str, Cell]]:
-        """The results of the run's metric with fresh seeds, by part, then by ``Proposal.key``.
-
-        Mechanisms whose trainings all failed are left out.
-        """
+        """Results with fresh seeds, by part and ``Proposal.key``, if a training succeeded."""
         return self._by_part(is_tested=True)
 
     @cached_property
@@ -300,12 +291,10 @@ class RunView:
         return 1 + candidate.proposal.number // self.setup.config.population
 
     def shares(self, candidate: Candidate) -> dict[str, float]:
-        """Return a mechanism's costs relative to the reference, by name of the cost.
-
-        Without a training of the reference these are the objectives, whose reference values tell.
-        """
+        """Return a mechanism's costs relative to the reference, by name of the cost."""
         costs = (o for o in self.setup.objectives if not o.is_metric)
         base = {cost.name: cost.reference / COST_REFERENCE for cost in costs}
+        # A training of the reference adds costs that are no objectives.
         base |= self.reference_candidate.costs if self.reference_candidate else {}
         return {name: cost / base[name] for name, cost in candidate.costs.items() if base.get(name)}
 
@@ -342,7 +331,6 @@ def task_and_data(setup: RunSetup) -> str:
 
 
 def _confirmations(run: Run) -> Iterator[Training]:
-    """Yield the trainings of ``nas confirm``, with their learning rates if rates were tried."""
     own, recorded = run.setup.front_task, run.trainings("confirm")
     rates = {t.task: t.learning_rate for t in recorded if t.learning_rate is not None}
     if any(t.task in rates for t in recorded if t.stage == "search"):

@@ -31,11 +31,10 @@ from nas.store.sources import Source
 class ShowResult(Result):
     """Everything known about one genome; a notebook shows formula, graph and costs.
 
-    ``origin`` is the genome as written, ``plan`` its normal form (simplified, canonical order) and
-    ``digest`` the digest of that. ``mechanisms`` are the named mechanisms equal to it. ``costs``
-    and ``source`` (readable Python) are those of one attention block at ``sizes`` and batch 1; if
-    the block cannot be built, they are None and ``problem`` is the reason. ``recorded`` is the
-    genome's run, if it has one, and the mechanism there.
+    ``origin`` is the genome as written, ``plan`` its normal form and ``digest`` the digest of that.
+    ``mechanisms`` are the named mechanisms equal to it. ``costs`` and ``source`` (readable Python)
+    are those of one attention block at ``sizes`` and batch 1; if the block cannot be built, they
+    are None and ``problem`` is the reason. ``recorded`` is the genome's run and mechanism.
     """
 
     origin: Source

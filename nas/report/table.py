@@ -1,8 +1,7 @@
 """Tables: each quantity is a column, declared once and rendered in every output.
 
 On a terminal a row takes one line: columns are omitted in the order of their ranks and shortened
-until a row fits. In a pipe or a file the table is complete and without escape codes, for `grep` and
-`less -S`. (``rich.table`` has no ranks, and also shortens columns in a pipe.)
+until a row fits. In a pipe or a file the table is complete and without escape codes.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ class Column(Generic[T]):
         about: one sentence for the legend below the table.
         is_number: whether the cells are aligned to the right.
         rank: columns of the highest rank are omitted first, columns of rank 0 never.
-        least: width in characters to which the column may be shortened; 0 if it must not be
-            shortened.
+        least: width in characters to which the column may be shortened; 0 if it may not.
         style: style of the cells in the syntax of ``rich``.
         interval: function from a row to a difference that the page draws beside the text.
     """

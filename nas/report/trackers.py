@@ -1,7 +1,6 @@
 """Send the numbers of a search to Weights & Biases, MLflow or TensorBoard.
 
-A tracker runs in a process of its own, which reads a line of JSON for each generation: an
-unreachable server may block a call, or the exit of a process, for minutes.
+A tracker runs in a process of its own, since a call to an unreachable server may block for minutes.
 """
 
 from __future__ import annotations
@@ -52,12 +51,10 @@ class Tracker(Listener):
     def on_start(self, event: Started) -> None:
         """Start the tracker's process, whose output the file tracker.log of the run receives."""
         self._setup, self._log = event.setup, event.folder / "tracker.log"
+        command = [sys.executable, "-P", "-m", __name__, self._name, event.run, str(event.folder)]
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
-                [
-                    *(sys.executable, "-P", "-m", __name__),
-                    *(self._name, event.run, str(event.folder)),
-                ],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -136,14 +133,10 @@ def _open_tensorboard(_: str, folder: Path) -> Opened:
 TRACKERS: Final = {"wandb": _open_wandb, "mlflow": _open_mlflow, "tensorboard": _open_tensorboard}
 
 
-def _run_tracker(name: str, run: str, folder: str) -> None:
-    """Pass each line of standard input to a tracker."""
+if __name__ == "__main__":
+    _, name, run, folder = sys.argv
     log, finish = TRACKERS[name](run, Path(folder))
     for line in sys.stdin:
         step, values = json.loads(line)
         log(values, step=step)
     finish()
-
-
-if __name__ == "__main__":
-    _run_tracker(*sys.argv[1:])

@@ -42,10 +42,7 @@ def quantity(value: float, unit: str = "", error: float | None = None) -> str:
 
 
 def points(mean: float, error: float | None, unit: str) -> str:
-    """Return a difference with its sign and standard error.
-
-    A difference of fractions is shown in percentage points.
-    """
+    """Return a difference with its sign and standard error, of fractions in percentage points."""
     scale, places = (100, 1) if unit == FRACTION else (1, 3)
     if unit != FRACTION and (size := error or abs(mean)):
         places = min(9, max(places, -math.floor(math.log10(size))))

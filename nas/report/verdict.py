@@ -1,9 +1,8 @@
 """The verdict on a run: a headline, four sentences, and the important numbers.
 
 The verdict is about the mechanism with the best estimate among those that ``nas confirm`` trained
-with fresh seeds. It is chosen before these trainings, so its mean over fresh seeds has no selection
-bias. Mechanisms within the limits of the objectives precede all others. The controls, the reference
-and ``uniform``, are never chosen and never counted.
+with fresh seeds; one within the limits of the objectives precedes all others. It is chosen before
+these trainings, so its mean over fresh seeds has no selection bias. Controls are never chosen.
 """
 
 from __future__ import annotations
@@ -130,13 +129,9 @@ def _confirmed(view: RunView, metric: Objective, finds: list[Candidate]) -> Verd
         shown, kind = _points(lead.mean, lead.error, unit), lead.verdict == "better"
         figures.append(Figure(shown, label, "lead" if kind else "fresh"))
     sentences = (f"{first}.", " ".join(compared), _counts(view, finds), effort(view))
-    return Verdict(
-        _headline(
-            name, reference, known.get(SEARCHED), unit, f"{reached} with {seeds}", cell.seeds
-        ),
-        tuple(filter(None, sentences)),
-        (*figures, *_cost_figures(view, best)),
-    )
+    found = f"{reached} with {seeds}"
+    headline = _headline(name, reference, known.get(SEARCHED), unit, found, cell.seeds)
+    return Verdict(headline, tuple(filter(None, sentences)), (*figures, *_cost_figures(view, best)))
 
 
 def _headline(

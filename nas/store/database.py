@@ -149,10 +149,7 @@ class Database:
             ) from error
 
     def execute(self, sql: str, /, **values: Any) -> int:
-        """Run one statement, and return the number of rows that it changed.
-
-        Outside a transaction its effect is on the disk on return.
-        """
+        """Run one statement, and return the number of rows that it changed."""
         with _explained(self.path):
             return self._connection.execute(sql, values).rowcount
 
@@ -227,7 +224,6 @@ def _connect(path: Path, mode: Literal["rw", "rwc"]) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn errors of SQLite into RunErrors of one sentence."""
     try:
         yield
     except sqlite3.DatabaseError as error:

@@ -2,7 +2,6 @@
 
 The folder of a run is ``runs/<date>_<space>_s<seed>/`` by default. It holds run.sqlite, which is
 the only source of truth, and copies of the space, its policy (path rules) and the task for people.
-A new folder is created under a temporary name and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -63,10 +62,7 @@ def check_name(name: str, root: Path) -> None:
 
 
 def list_runs(root: Path = RUNS) -> tuple[list[RunSummary], list[RunError]]:
-    """Return summaries of all runs in a folder, and the errors of runs that cannot be read.
-
-    The runs are sorted by the time at which a process last began to write them, latest last.
-    """
+    """Return summaries of all runs, the last active last, and the errors of unreadable runs."""
     summaries: list[RunSummary] = []
     problems: list[RunError] = []
     for folder in _run_folders(root):

@@ -1,7 +1,6 @@
 """Copies of space, policy (path rules) and task in a run, and their conversion back to objects.
 
-A new search reads space and policy back from the copies, as does a resumed one. Therefore they
-propose the same mechanisms.
+A new search reads space and policy back from the copies, so it proposes what a resumed one does.
 """
 
 from __future__ import annotations

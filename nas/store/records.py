@@ -49,8 +49,7 @@ def utc_now() -> datetime:
 class Document:
     """The YAML text of a space, a policy (path rules of a space) or a task when the run began.
 
-    ``fingerprint`` is a digest of 16 hexadecimal characters. The fingerprint of a task also covers
-    the content of the task's data.
+    ``fingerprint`` is a digest of 16 hexadecimal characters; a task's also covers its data.
     """
 
     name: str
@@ -182,8 +181,7 @@ class Estimate:
 
     ``means`` are of all objectives and ``errors`` of the metrics, by name, in the objective's unit.
     ``p`` is the probability that the mechanism is within the limits of the objectives and that no
-    other mechanism within them dominates it. ``is_member``: whether it is in the front of the
-    means.
+    other mechanism within them dominates it. ``is_member``: whether the front of means has it.
     """
 
     __pydantic_config__ = _FINITE
@@ -271,10 +269,7 @@ class Candidate:
 
     @cached_property
     def errors(self) -> Mapping[str, float]:
-        """The standard errors of the metrics in ``objectives``, by name.
-
-        Without estimates, a metric that was measured once has none.
-        """
+        """Standard errors of metrics in ``objectives``; without estimates, none of one value."""
         if self.estimate is not None:
             return self.estimate.errors
         return {name: error for name, (_, error) in self._means.items() if error is not None}
@@ -319,10 +314,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One line of the list of runs.
-
-    ``active`` is the time at which the last process began to write the run.
-    """
+    """One line of the list of runs; at ``active`` a process last began to write the run."""
 
     name: str
     folder: Path

@@ -85,10 +85,7 @@ class Run(Database):
         return self.records(Proposal, "proposals ORDER BY number, attempt")
 
     def proposal(self, digest: str) -> Proposal | None:
-        """Return the first proposal of a genome, preferably one with the verdict "new".
-
-        None is returned if the run has no proposal with this complete digest.
-        """
+        """Return the first proposal of a digest, preferably a "new" one; None if there is none."""
         order = "ORDER BY verdict != 'new', number, attempt LIMIT 1"
         source = f"proposals WHERE digest = :digest {order}"
         return next(iter(self.records(Proposal, source, digest=digest)), None)
@@ -284,9 +281,7 @@ def find_candidate(run: Run, digest: str) -> Candidate | None:
 def find_proposal(run: Run, member: str) -> Proposal:
     """Return the proposal of a mechanism.
 
-    Args:
-        member: the name of a find, the beginning of a digest, or "best", "knee" or "cheapest"
-            (``named_members``).
+    ``member`` is the name of a find, the beginning of a digest, or one of ``NAMED_MEMBERS``.
 
     Raises:
         RunError: no proposal or several proposals match.

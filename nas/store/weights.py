@@ -1,7 +1,6 @@
 """Trained weights of mechanisms of a front: ``weights/<key>.safetensors`` in the folder of a run.
 
-A file is written before its training is recorded, so that every recorded mechanism of the front has
-weights.
+A file is written before its training is recorded, so every recorded member of the front has one.
 """
 
 from __future__ import annotations

@@ -59,8 +59,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def record_training(self, training: Training, generation: int | None) -> None:
         """Record a finished training in place of its failure; RunError if it has a success.
 
-        ``generation`` is the index of the first generation that depends on the result. That
-        generation and all later ones, which have used a failure that is replaced, are deleted.
+        ``generation`` is the first that depends on the result; it and all later ones are deleted.
         """
         with self.run.transaction():
             if not _record_training(self.run, training, self._clock()):
@@ -152,8 +151,7 @@ def this_session(command: str, *, workers: int = 1) -> Session:
 def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now) -> RunWriter:
     """Open an existing run for writing.
 
-    ``session`` describes a process that resumes the search; without one the state of the search
-    stays unchanged.
+    ``session`` describes a process that resumes the search; None leaves the search unchanged.
 
     Raises:
         RunError: there is no run, another process writes it, the folder is not writable, or the

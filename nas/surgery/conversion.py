@@ -33,10 +33,6 @@ Shapes: TypeAlias = dict[str, tuple[int, int] | None]  # heads and features of a
 def converted(core: AttentionCore, old: Mapping[str, Linear]) -> dict[str, nn.Module]:
     """Return new projections ``q``, ``k`` and ``v``, and ``o`` if it changes; none if none changes.
 
-    Args:
-        core: the mechanism.
-        old: the model's projections.
-
     Raises:
         GenomeError: the model's heads cannot be pooled to the genome's numbers, or cannot have the
             widths of the genome's heads.

@@ -30,17 +30,13 @@ Rotate = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class HostSizes:
-    """The sizes of an attention module of an existing model.
-
-    ``width`` is the number of features of one head. The linear maps of a mechanism have biases if
-    the projections have biases.
-    """
+    """The sizes of an attention module of an existing model; ``width`` is that of one head."""
 
     dim: int
     heads: int
     kv_heads: int
     width: int
-    has_bias: bool = False
+    has_bias: bool = False  # of the projections, and then of a mechanism's linear maps
     is_rotated: bool = False  # queries and keys, by RoPE
     is_causal: bool = False  # reads only earlier tokens, so it may decode from a cache
     may_narrow: bool = False  # no norm, rotation or cache needs queries as wide as values
@@ -225,11 +221,8 @@ class _Call:
 def split_mask(mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     """Return a mask of torch as a bool mask, True where allowed, and a bias of the scores.
 
-    Each part is None if it has no effect.
-
-    Args:
-        mask: a bool mask, True where allowed, or a float mask that is added to the scores; -inf and
-            the most negative finite number hide a key.
+    ``mask`` is a bool mask, True where allowed, or a float mask that is added to the scores; -inf
+    and the most negative finite number hide a key. A part is None if it has no effect.
     """
     if mask is None or mask.dtype == torch.bool:
         return mask, None

@@ -114,10 +114,7 @@ def _with_keys(genome: Genome) -> Genome:
 
 
 def _stream_at(genome: Genome, ref: Ref, port: Port) -> Ref:
-    """Return the name of a stream after its use as query, key or value of an operation.
-
-    A stream changes its name only if neither it nor the stream of the new name has a projection.
-    """
+    """Return a stream under the name of its use, if no projection belongs to either name."""
     stream, projections = _STREAM_OF_PORT.get(port.name), genome.projections
     if stream is None or not isinstance(ref, str):
         return ref

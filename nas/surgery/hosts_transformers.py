@@ -166,7 +166,6 @@ def attend(
 
 
 def _rotated(module: nn.Module, rows: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Return queries (b, heads, n, w), rotated by the function of transformers for the model."""
     file: Any = inspect.getmodule(type(module))
     result: Tensor = file.apply_rotary_pos_emb(rows, rows[:, :1], *rotation)[0]
     return result

@@ -2,8 +2,7 @@
 
     y_h = W_h x + b_h = [W_h | b_h] (x, 1)
 
-A map is stored as the matrices [W_h | b_h] of all heads. Without projection, W_h selects the head's
-features, or is the identity under ``raw: shared``.
+A map has the matrices [W_h | b_h] of all heads; without projection they select features.
 """
 
 from __future__ import annotations
@@ -93,11 +92,7 @@ class MatrixBlock(ReferenceAttention):
         return torch.cat((weight, bias.unsqueeze(1)), dim=1)
 
     def stream(self, ref: Ref) -> Affine:
-        """Return the map of a token to the heads of ``q``, ``k`` or ``v``.
-
-        Raises:
-            GenomeError: ``ref`` is a node.
-        """
+        """Return the map to the heads of ``q``, ``k`` or ``v``; GenomeError for a node."""
         if not isinstance(ref, str):
             raise refusal(
                 f"{self.plan.steps[ref].module} stands between the token and the operation; "
@@ -113,11 +108,8 @@ class MatrixBlock(ReferenceAttention):
     def rebuilt(self, genome: Genome, maps: Mapping[str, Affine]) -> MatrixBlock:
         """Return the block of a changed genome, with new maps and otherwise this block's weights.
 
-        If a projection gets more heads, its heads are repeated. A new bias is zero.
-
-        Args:
-            genome: a genome with the nodes of this block, of which operands may change.
-            maps: the new maps of the projections that change; the keys are ``q``, ``k`` and ``v``.
+        ``genome`` has the nodes of this block, with other operands. ``maps`` are those of the
+        projections that change, by stream. Missing heads are repeated. A new bias is zero.
 
         Raises:
             GenomeError: the weights of an operation do not fit the new heads.
@@ -127,10 +119,8 @@ class MatrixBlock(ReferenceAttention):
             heads = maps[stream.name] if stream.name in maps else self.stream(stream.name)
             weight = repeated(heads, stream.type.head_count(self.heads)).flatten(0, 1)
             has_bias |= bool(weight[:, -1].any())
-            state |= {
-                f"w{stream.name}.weight": weight[:, :-1],
-                f"w{stream.name}.bias": weight[:, -1],
-            }
+            state[f"w{stream.name}.weight"] = weight[:, :-1]
+            state[f"w{stream.name}.bias"] = weight[:, -1]
         block = MatrixBlock(plan, self.dim, self.heads, has_bias)
         zeros = {name: torch.zeros_like(weight) for name, weight in block.state_dict().items()}
         try:

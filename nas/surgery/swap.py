@@ -38,8 +38,6 @@ HOSTS: Final[tuple[Host, ...]] = (*TORCH_HOSTS, *TRANSFORMERS_HOSTS)
 
 
 class _Site(NamedTuple):
-    """An attention module of a model."""
-
     name: str
     module: nn.Module
     host: Host

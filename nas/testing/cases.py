@@ -160,10 +160,7 @@ def backward(
     mask: Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the output, and the gradients of the inputs and parameters by name.
-
-    ``dtype`` is a type for autocast.
-    """
+    """Return output, and gradients of inputs and parameters by name, with autocast to ``dtype``."""
     leaves = [t.detach().clone().requires_grad_() for t in inputs]
     names = [*(port.name for port in case.signature.inputs), "x"]
     tensors = dict(zip(names, leaves, strict=True)) | dict(module.named_parameters())

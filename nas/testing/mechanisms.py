@@ -42,7 +42,6 @@ def _block(genome: Genome, *, reference: bool = False) -> Any:
 
 
 def _draw(genome: Genome, examples: int = 2, tokens: int = 7) -> Tensor:
-    """Return random tokens (examples, n, dim); n is ``tokens`` plus those of the window."""
     n = tokens + (genome.visibility.window or 0)
     generator = torch.Generator().manual_seed(0)
     return torch.randn(examples, n, _SIZE[0], generator=generator, dtype=torch.float64)
@@ -59,12 +58,6 @@ def _masks(genome: Genome, x: Tensor) -> Iterator[dict[str, Any]]:
     yield from ({}, padding, {"attn_mask": allowed}, {"attn_mask": allowed, **padding})
     if not make_plan(genome).unsafe:
         yield from ({"is_causal": True}, {"is_causal": True, **padding})
-
-
-def _is_recurrent(genome: Genome) -> bool:
-    """Return whether an aggregation reads tokens and no weights, such as ``scan``."""
-    steps = make_plan(genome).steps
-    return any(step.role is Role.AGGREGATE and not step.is_paired for step in steps)
 
 
 def exists_at_other_sizes(genome: Genome) -> None:
@@ -140,7 +133,8 @@ def gives_zeros_without_visible_keys(genome: Genome) -> None:
 
     A recurrence computes no weights of keys, which a mask could hide from one query.
     """
-    if _is_recurrent(genome):
+    steps = make_plan(genome).steps
+    if any(step.role is Role.AGGREGATE and not step.is_paired for step in steps):
         return
     block, x = _block(genome), _draw(genome).requires_grad_()
     n = x.shape[1]

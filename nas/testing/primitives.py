@@ -194,7 +194,6 @@ def leaves_excluded_scores_excluded(case: Case) -> None:
 
 
 def _finite(case: Case, inputs: list[Tensor], mask: Tensor | None, name: str) -> Tensor:
-    """Return the result; raise AssertionError if the result or a gradient has NaN."""
     result, gradients = backward(build(case), case, inputs, mask)
     require(not result.isnan().any(), f"{name}, the result has NaN; expected numbers")
     _require_finite(gradients, name)

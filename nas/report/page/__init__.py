@@ -1,9 +1,4 @@
-"""A page: one self-contained HTML file that shows runs.
-
-writer.py     writes the HTML file                     sections.py   data of the page's sections
-rendering.py  renders templates with escaped texts     mechanism.py  data of one mechanism's panel
-page.css, page.js, templates/: style, script (selection, search, tooltips) and HTML of the page
-"""
+"""A page: one self-contained HTML file that shows runs."""
 
 from nas.report.page.writer import write_report
 

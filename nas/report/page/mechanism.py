@@ -70,8 +70,7 @@ def _parents(view: RunView, mechanism: Candidate) -> list[Candidate]:
 def _whole(view: RunView, mechanism: Candidate) -> dict[str, Any]:
     """Return graph, source and lineage of a mechanism, or the reason why it has no source.
 
-    The lineage is the mechanism and a chain of first parents, nearest first, each with the first
-    objective and its change from the next; it is empty without a parent.
+    The lineage is a chain of first parents, nearest first; it is empty without a parent.
     """
     genome, task = mechanism.proposal.genome, view.setup.front_task
     try:

@@ -29,11 +29,7 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def prose(text: str) -> Markup:
-    """Return a sentence as HTML.
-
-    Text between backticks becomes a ``code`` element. Spaces inside a quantity, such as "45.1 %",
-    become spaces without a line break.
-    """
+    """Return a sentence as HTML, with `code` elements and no line breaks inside quantities."""
     text = _NUMBER.sub(lambda match: match[0].replace(" ", "\u00a0"), printable(text))
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 
@@ -44,11 +40,7 @@ def address(run: str, digest: str) -> str:
 
 
 def _output(value: Any) -> Any:
-    """Return what ``{{ value }}`` in a template inserts.
-
-    Floats are pixel positions and get one decimal; None becomes an empty text.
-    """
-    if isinstance(value, float):
+    if isinstance(value, float):  # a position in pixels
         return f"{value:.1f}".removesuffix(".0")
     if isinstance(value, str) and not isinstance(value, Markup):
         return printable(value)

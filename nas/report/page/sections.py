@@ -142,10 +142,7 @@ def judged(
 
 
 def confirmations(views: Sequence[RunView]) -> list[dict[str, Any]]:
-    """Return the table of ``nas confirm`` for each run that has confirmed mechanisms, best first.
-
-    The differences of the control ``uniform`` do not set the scale of the drawings.
-    """
+    """Return the table of ``nas confirm`` for each run with confirmed mechanisms, best first."""
     return [
         _confirmation(view, view.metric)
         for view in views
@@ -219,7 +216,6 @@ def _explanation(view: RunView, result: ExplainResult) -> dict[str, Any]:
 
 
 def _summary(edits: Sequence[ExplainRow], unit: str) -> str:
-    """Return the number of edits with each verdict, and the edit with the largest loss."""
     counts = Counter(row.verdict for row in edits)
     verdicts = ", ".join(f"{counts[word]} {word}" for word in ORDER if counts[word])
     summary = f"Of {plural(len(edits), 'part')}: {verdicts}."

@@ -108,11 +108,7 @@ def _views(labels: Sequence[str], folder: Path) -> list[RunView]:
 
 
 def _front(views: Sequence[RunView]) -> tuple[dict[str, Markup], str]:
-    """Return the chart of the fronts as an SVG element for each of ``WIDTHS``, and its caption.
-
-    Without a trained mechanism, or with a single objective, there are no pictures, and the caption
-    gives the reason.
-    """
+    """Return pictures of the fronts by name of ``WIDTHS``, and their caption; or none, and why."""
     pictures: dict[str, Markup] = {}
     caption = ""
     for name, width in WIDTHS.items():
@@ -129,14 +125,10 @@ def _front(views: Sequence[RunView]) -> tuple[dict[str, Markup], str]:
 
 
 def _themed(svg: str) -> str:
-    """Return a chart with the page's colours, and without the labels that tooltips repeat.
-
-    Vega gives each link an address in front of the fragment. The table serves the keyboard: the
-    links of hundreds of points are left out of the tab order.
-    """
     for colour, variable in THEME.items():
         svg = svg.replace(f'="{colour}"', f'="var(--{variable})"')
-    svg = re.sub(r' (aria-[a-z]+|role)="[^"]*"', "", svg)
+    svg = re.sub(r' (aria-[a-z]+|role)="[^"]*"', "", svg)  # tooltips repeat the labels
+    # Vega gives each link an address in front of the fragment. The table serves the keyboard.
     return re.sub(r'<a xlink:href="[^"#]*#', '<a tabindex="-1" href="#', svg)
 
 
