@@ -27,41 +27,106 @@ Genome:
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.functional import scaled_dot_product_attention
 
 
-class Uniform(nn.Module):
-    """Equal weights 1 / n for the n visible keys, so that values are averaged.
+def kept_tokens(tokens: Tensor, mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
+    """Return 1 for each visible and 0 for each hidden token, and their number at each query.
 
-    ``heads`` is the label of the smallest head count of the weights, which the normal form of a
-    genome sets where it replaces scores by a stream with fewer heads.
+    The number, in float32 or float64, is at least 1. The mask is the same for every query.
     """
-
-    def __init__(self, *, heads: str = "one") -> None:
-        super().__init__()
-        self.label = heads
-
-    def forward(self, operand: Tensor, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        # The number of queries is that of x: there may be more keys than queries.
-        shape = (*operand.shape[:2], x.shape[1], operand.shape[2])
-        if mask is None:
-            return operand.new_full(shape, 1.0 / shape[-1])
-        visible = mask.expand(shape).to(operand.dtype)
-        return visible / visible.sum(dim=-1, keepdim=True).clamp(min=1)
+    exact = torch.promote_types(tokens.dtype, torch.float32)
+    shape = 1, 1, tokens.shape[2], 1
+    kept = tokens.new_ones(shape, dtype=exact) if mask is None else mask.mT.to(exact)
+    count = kept.cumsum(dim=-2) if is_causal else kept.sum(dim=-2, keepdim=True)
+    return kept, count.clamp(min=1)
 
 
-class ScaledDotProduct(nn.Module):
-    """Dot products of queries and keys: scores_ij = q_i · k_j / sqrt(r), r = ``rank``.
+def past_keys(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return ``mask`` with later keys hidden from each query."""
+    shape = (query.shape[2], key.shape[2])
+    past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
+    return past if mask is None else mask & past
 
-    r is the operands' width; for operands of model width, as in Patterns, it is the head width.
+
+def visible_mean(values: Tensor, mask: Tensor | None, is_causal: bool = False) -> Tensor:
+    """Return the mean of the values that each token may see; zeros if the token sees none.
+
+    ``is_causal`` hides later values in addition to ``mask``.
     """
+    # In float32 at least: 16 bits are too few for sums over long sequences.
+    exact = values.to(torch.promote_types(values.dtype, torch.float32))
+    if mask is not None and mask.shape[-2] != 1:
+        weights = (past_keys(values, values, mask) if is_causal else mask).to(exact.dtype)
+        weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1)
+        return weights.to(values.dtype) @ values
+    kept, count = kept_tokens(exact, mask, is_causal)
+    exact = exact if mask is None else exact * kept
+    if is_causal:
+        return (exact.cumsum(dim=2) / count).to(values.dtype)
+    return (exact.sum(dim=2, keepdim=True) / count).to(values.dtype).expand_as(values)
 
-    def __init__(self, rank: int) -> None:
-        super().__init__()
-        self.scale = rank**-0.5
 
-    def forward(self, query: Tensor, key: Tensor) -> Tensor:
-        return query @ key.transpose(-2, -1) * self.scale
+def fused_attention(
+    query: Tensor,
+    key: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Return softmax(scale query·key^T)·values by torch's fused attention.
+
+    Fused kernels need one width of all three tensors, on CUDA a multiple of 8. Narrower tensors are
+    padded with zeros, since torch computes other shapes explicitly (on a CPU in 2 to 6 times the
+    time at 1,024 keys). ``mask`` must be None if ``is_causal``.
+    """
+    width = values.shape[-1]
+    widest = max(width, key.shape[-1])
+    widest += -widest % 8 if query.is_cuda else 0
+    query, key, values = (
+        x if x.shape[-1] == widest else F.pad(x, (0, widest - x.shape[-1]))
+        for x in (query, key, values)
+    )
+    out = F.scaled_dot_product_attention(
+        query, key, values, mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+    return out if out.shape[-1] == width else out[..., :width]
+
+
+def with_features(
+    query: Tensor,
+    key: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    *,
+    bias: Tensor | None = None,
+    sink: Tensor | None = None,
+) -> Tensor:
+    """Return softmax(scale query·key^T + bias_j)·values, by torch's fused attention.
+
+    A bias is a feature of the keys. ``sink`` is the score of an additional first key, whose value
+    is zero. ``is_causal`` hides later keys in addition to ``mask``.
+    """
+    mask = mask if mask is None or not is_causal else past_keys(query, key, mask)
+    is_causal = is_causal and mask is None
+    if sink is not None:
+        first = sink.view(1, -1, 1, 1).expand(key.shape[0], -1, 1, 1)
+        rest = key.new_zeros(1).expand(*key.shape[:3], 1) if bias is None else bias
+        bias = torch.cat((first.to(rest.dtype), rest), dim=2)
+        key, values = F.pad(key, (0, 0, 1, 0)), F.pad(values, (0, 0, 1, 0))
+        # A first query, which only the sink precedes, lets causality begin at the same key.
+        query = F.pad(query, (0, 0, 1, 0)) if is_causal else query
+        mask = None if mask is None else F.pad(mask, (1, 0), value=True)
+    if bias is not None:
+        query, scale = F.pad(query * scale, (0, 1), value=1.0), 1.0
+        key = torch.cat((key, bias.to(key.dtype)), dim=-1)
+    out = fused_attention(query, key, values, mask, is_causal, scale)
+    return out[:, :, 1:] if sink is not None and is_causal else out
 
 
 def hide(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -143,11 +208,10 @@ class Attention(nn.Module):
         if dim < 1 or heads < 1 or dim % heads:
             raise ValueError(f"dim {dim} and heads {heads}: heads must divide dim")
         self.dim, self.heads = dim, heads
+        self.scale_1 = (dim // heads) ** -0.5
         self.wq = nn.Linear(dim, dim, bias=False)
         self.wk = nn.Linear(dim, dim, bias=False)
         self.wv = nn.Linear(dim, dim, bias=False)
-        self.uniform_0 = Uniform()
-        self.scaled_dot_product_1 = ScaledDotProduct(rank=dim // heads)
         self.softmax_sink_2 = SoftmaxSink(heads=heads)
         self.difference_3 = Difference(heads=heads)
 
@@ -159,21 +223,18 @@ class Attention(nn.Module):
         is_causal: bool = False,
     ) -> Tensor:
         """Masks: attn_mask True where allowed, key_padding_mask True at padding."""
-        mask, n = attn_mask, x.shape[1]
+        mask = attn_mask
         if key_padding_mask is not None:
             kept = ~key_padding_mask[:, None, None]
             mask = kept if mask is None else mask & kept
-        if is_causal:
-            past = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
-            mask = past if mask is None else mask & past
         q = self.wq(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k = self.wk(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         v = self.wv(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        weights_0 = self.uniform_0(v, x=x, mask=mask)
-        scores_1 = self.scaled_dot_product_1(q, k)
-        weights_2 = self.softmax_sink_2(scores_1, mask=mask)
-        weights_3 = self.difference_3(weights_0, weights_2)
-        tokens_4 = weights_3 @ v
+        sums_5 = visible_mean(v, mask, is_causal=is_causal)
+        sums_6 = with_features(
+            q, k, v, mask, self.scale_1, is_causal=is_causal, sink=self.softmax_sink_2.sink
+        )
+        tokens_4 = self.difference_3(sums_5, sums_6)
         return tokens_4.transpose(1, 2).flatten(2)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from torch import nn
 
@@ -23,11 +23,17 @@ from nas.compiler.inlining import PROVIDED, call_line, globals_of, indented, ren
 from nas.compiler.kernels import fast_class, traceable_class
 from nas.compiler.kernels.attention import by_last, with_ones
 from nas.compiler.kernels.flexible import CHANGES, flexible_attention, is_flexible, log_sigmoid
-from nas.compiler.kernels.softmax import differential_attention, softmax_attention
+from nas.compiler.kernels.softmax import (
+    biased_attention,
+    differential_attention,
+    softmax_attention,
+    with_features,
+)
 from nas.compiler.lowering import distributed, flexible, live, lower
 from nas.compiler.masks import in_window
 from nas.compiler.source_parts import (
     SIGNATURE,
+    Written,
     docstring,
     head_names,
     product_text,
@@ -43,21 +49,6 @@ if TYPE_CHECKING:
 
 _FUSED: Final = (softmax_attention, differential_attention)  # called like torch's attention
 _PAST: Final = "torch.ones(n, n, dtype=torch.bool, device=x.device).tril()"
-
-
-class Written(NamedTuple):
-    """The source of a class, and the functions and classes of nas that it uses."""
-
-    text: str
-    roots: tuple[Any, ...]
-
-    def imported(self) -> str:
-        """Return the text of a module: imports from torch and nas, then the class."""
-        lines = sorted({f"from {item.__module__} import {item.__name__}" for item in self.roots})
-        head = ["import torch", "from torch import Tensor, nn"]
-        return "\n".join(
-            [*head, "from torch.nn import functional as F", "", *lines, "\n", self.text]
-        )
 
 
 def write(
@@ -83,6 +74,10 @@ class _Source:
         self.formula = formula_of(plan)
         plan = distributed(plan) if fuse else plan
         calls = lower(plan) if fuse else {}
+        if not is_fast:  # step by step, gates and pairs of heads are shorter
+            calls = {
+                i: c for i, c in calls.items() if not c.mix and len(c.biases) == len(c.changes)
+            }
         self.flexible = flexible(plan) if fuse and is_fast else {}
         self.plan, self.calls, self.is_fast = plan, calls, is_fast
         self.module_class = fast_class if is_fast else traceable_class
@@ -241,10 +236,12 @@ class _Source:
         if call.function in _FUSED:
             return [self._fused_call(call)]
         causal, name = self._is_causal, call.sum.variable
+        is_biased = call.function is biased_attention and not self.is_fast
+        function = self._use(with_features if is_biased else call.function)
         mask = "kept" if causal and self.has_kept else "mask"
         operands = [self._with_heads(operand, label) for operand, label in call.operands]
         if call.score is None:
-            line = call_line(name, self._use(call.function), [*operands, mask, *causal])
+            line = call_line(name, function, [*operands, mask, *causal])
             mean = call.sum.operands[1]
             again = f"{name} = {self._with_heads(mean, call.sum.heads, name)}"
             return [line, again] if mean.is_repeated else [line]
@@ -256,7 +253,7 @@ class _Source:
         arguments = [query, key, values, mask, self._scale(call.score), *causal]
         arguments += self._changes(call, more)
         arguments += ["divide=False"] if call.is_linear and not call.is_divided else []
-        lines.append(call_line(target, self._use(call.function), arguments))
+        lines.append(call_line(target, function, arguments))
         return [*lines, f"{name} = {self._use(by_last)}({target})"] if call.is_ratio else lines
 
     def _changes(self, call: Lowered, operands: list[str]) -> list[str]:

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from nas.compiler.inlining import LINE
 from nas.genome.types import MODEL
 
 if TYPE_CHECKING:
     from nas.compiler.plan import Plan, Step
+
+
+class Written(NamedTuple):
+    """The source of a class, and the functions and classes of nas that it uses."""
+
+    text: str
+    roots: tuple[Any, ...]
+
+    def imported(self) -> str:
+        """Return the text of a module: imports from torch and nas, then the class."""
+        lines = sorted({f"from {item.__module__} import {item.__name__}" for item in self.roots})
+        head = ["import torch", "from torch import Tensor, nn"]
+        return "\n".join(
+            [*head, "from torch.nn import functional as F", "", *lines, "\n", self.text]
+        )
+
 
 SIGNATURE: Final = [
     "def forward(",

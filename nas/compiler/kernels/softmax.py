@@ -140,7 +140,7 @@ def biased_attention(
         gates = None
     is_fast = bias is None and is_fused(query, key.shape[2] + 1, key.shape[3], values.shape[3])
     if gates is None and (is_exact or is_fast):
-        return with_features(query * scale, key, values, mask, is_causal, bias, sink)
+        return with_features(query, key, values, mask, scale, is_causal, bias=bias, sink=sink)
     scores = query * scale @ key.mT
     if bias is not None:
         scores = scores + bias.mT.to(scores.dtype)
@@ -159,11 +159,17 @@ def with_features(
     key: Key,
     values: Values,
     mask: Mask,
-    is_causal: bool,
-    bias: Float[Tensor, "b h k 1"] | None,
-    sink: Float[Tensor, "h"] | None,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    *,
+    bias: Float[Tensor, "b h k 1"] | None = None,
+    sink: Float[Tensor, "h"] | None = None,
 ) -> Sums:
-    """Return ``biased_attention`` by torch's fused attention: a bias is a feature of the keys."""
+    """Return softmax(scale query·key^T + bias_j)·values, by torch's fused attention.
+
+    A bias is a feature of the keys. ``sink`` is the score of an additional first key, whose value
+    is zero. ``is_causal`` hides later keys in addition to ``mask``.
+    """
     mask = mask if mask is None or not is_causal else past_keys(query, key, mask)
     is_causal = is_causal and mask is None
     if sink is not None:
@@ -175,7 +181,7 @@ def with_features(
         query = F.pad(query, (0, 0, 1, 0)) if is_causal else query
         mask = None if mask is None else F.pad(mask, (1, 0), value=True)
     if bias is not None:
-        query = F.pad(query, (0, 1), value=1.0)
+        query, scale = F.pad(query * scale, (0, 1), value=1.0), 1.0
         key = torch.cat((key, bias.to(key.dtype)), dim=-1)
-    out = fused_attention(query, key, values, mask, is_causal, scale=1.0)
+    out = fused_attention(query, key, values, mask, is_causal, scale)
     return out[:, :, 1:] if sink is not None and is_causal else out
