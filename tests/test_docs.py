@@ -66,6 +66,10 @@ def test_tree_is_generated_from_the_docstrings() -> None:
     assert text_of(architecture.PAGE) == architecture.page(), "python -m tests.docs.architecture"
 
 
+def test_table_of_kernels_is_generated_from_the_plans() -> None:
+    assert text_of(kernels.PAGE) == kernels.page(), "python -m tests.docs.kernels"
+
+
 def test_commands_shown_exist_and_each_command_is_shown() -> None:
     from nas.cli import COMMANDS
     from nas.cli.app import app

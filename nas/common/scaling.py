@@ -128,11 +128,8 @@ class Scaling:
         self._rest_weights = 1 / (rest_variance / counts + time_variance)
 
     def _variances(self, squares: Array, degrees: Array) -> Array:
-        """Return the variances of losses by kind and size, from their sums of squares.
-
-        A variance is a power of compute, with one exponent for both kinds, of maximum likelihood
-        with a normal prior of standard deviation ``TREND``.
-        """
+        """Return the variances of losses by kind and size, from their sums of squares."""
+        # A power of compute, with one exponent for both kinds: the most likely under the prior.
         powers = np.linspace(-3 * TREND, 3 * TREND, 121)
         shapes = np.exp(powers[:, None, None] * self._compute)
         pooled = (squares / shapes).sum(axis=-1) / degrees.sum()

@@ -64,7 +64,7 @@ KERNELS: Final = Kernels(
 FLEXIBLE: Final = Kernels(
     dict.fromkeys(("softmax", "softmax_one", "softmax_sink", "sigmoid"), _PLAIN)
     | {"ratio": ("quadratic_product",)},
-    tuple(CHANGES),
+    tuple(CHANGES.keys() - {"quadratic_product"}),
 )
 _COMBINED: Final = (
     "add",
@@ -127,9 +127,9 @@ class Lowered:
         return tuple(step for step in self.changes if step.primitive.name == "key_bias")
 
     def has_bias(self, is_causal: bool) -> bool:
-        """Whether each key has a number that is added to its scores, also the score of a sink."""
+        """Whether each key has a number that is added to its scores."""
         is_gated = len(self.biases) < len(self.changes)
-        return self.has_sink or (bool(self.changes) and (is_causal or not is_gated))
+        return bool(self.changes) and (is_causal or not is_gated)
 
     @property
     def is_gated(self) -> bool:

@@ -148,7 +148,7 @@ def _kernel(
     plan: Plan, call: Lowered, sizes: ModelSizes, is_causal: bool
 ) -> tuple[Arguments, tuple[OperandSize, ...]]:
     causal = is_causal and not plan.is_windowed  # the mask of a window is causal itself
-    function, options = call.function, {"is_causal": causal}
+    function, options, has_more_keys = call.function, {"is_causal": causal}, False
     operands = [
         _operand(operand.type, head_count(label, sizes.heads), sizes)
         for operand, label in call.operands
@@ -159,13 +159,15 @@ def _kernel(
             operands[2] = _wider(operands[2])
     elif call.score is not None:
         function, operands = F.scaled_dot_product_attention, operands[:3]
-        if call.has_bias(causal):  # a feature of the keys
+        # A sink is a further key if there is a mask or a bias.
+        has_more_keys = call.has_sink and (plan.is_windowed or bool(call.changes))
+        if has_more_keys or call.has_bias(causal):  # a feature of the keys
             operands[:2] = map(_wider, operands[:2])
         if call.mix is not None:  # the values of two heads
             operands[2] = operands[2][0], 2 * (operands[2][1] or 0)
     masked = sizes.tokens if plan.is_windowed else 0
     arguments = {"function": function, "masked": masked, "options": tuple(options.items())}
-    return tuple((arguments | {"has_sink": call.has_sink}).items()), tuple(operands)
+    return tuple((arguments | {"has_sink": has_more_keys}).items()), tuple(operands)
 
 
 def _wider(operand: OperandSize) -> OperandSize:

@@ -47,9 +47,8 @@ def _rewritten_once(genome: Genome, sizes: ModelSizes | None) -> Genome | None:
 def _keeps_types(new: Genome, old: Genome) -> bool:
     """Return whether rewriting a genome keeps the types of its live nodes and read streams.
 
-    A removed operand may have determined the width of a projection. At nodes without learned
-    parameters, the head count of scores and weights may change, and so may the type of an operation
-    that a rule moves to another node: its reader is moved, too.
+    At nodes without learned parameters, the head count of scores and weights may change, and so may
+    the type of an operation that a rule moves to another node: its reader is moved, too.
     """
     live, new_typing, old_typing = new.live(), infer(new), infer(old)
     if any(problem.node is None or problem.node in live for problem in new_typing.problems):

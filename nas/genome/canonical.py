@@ -221,12 +221,9 @@ def _effective(projections: Projections, nodes: tuple[Node, ...]) -> Projections
 
 
 def _with_cut_heads(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
-    """Return an equal mechanism with all heads of the backbone, for one with a head of model width.
+    """Cut a head of model width into the heads of the backbone, if the mechanism stays the same.
 
-    A head has model width if ``Projections`` has ``raw="shared"`` or ``merge="sum"``. If all
-    operations treat each feature alone, cutting this head into the backbone's heads preserves the
-    function, the projections' shapes and their initial distribution. Any other genome is returned
-    unchanged.
+    It does if all operations treat each feature alone. Any other genome is returned unchanged.
     """
     typing, live = infer(genome), genome.live()
     nodes = [genome.nodes[index] for index in live]

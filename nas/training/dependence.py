@@ -197,8 +197,7 @@ def _check(
 ) -> None:
     """Check a block whose results may differ by ``tolerance``; see ``probe``.
 
-    A share ``spared`` of the changes of tokens may have an effect. It is for blocks that were
-    checked in float64: in float32, rounding may change the choice of the largest scores.
+    A share ``spared`` of the changes may have an effect, by rounding in float32.
     """
     out = _run(block, x, options)
     if out.shape != x.shape or not out.isfinite().all():
@@ -262,8 +261,7 @@ def _changed_ends(x: Tensor, sizes: ModelSizes, is_ours: bool) -> Iterator[tuple
     """Yield batches of the first example followed by copies that end like the second.
 
     Each comes with a mask, shape (copies, n, 1), True at the tokens that a copy shares with the
-    example. The ends begin at each token, or at ``ENDS`` tokens of a longer sequence; for code that
-    is not ours at as many tokens as ``TOKENS`` allows, ``ENDS`` / 2 at least.
+    example.
     """
     n = x.shape[1]
     most = ENDS if is_ours else max(ENDS // 2, TOKENS // n)

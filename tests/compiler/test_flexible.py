@@ -92,6 +92,7 @@ def test_gradients_equal_the_interpreter(
     check_equal(CASES[name], tokens, {}, masks(tokens)["padding"] | {"is_causal": True})
 
 
-def test_calls_of_torchs_attention_stay() -> None:
+def test_other_calls_stay() -> None:
+    assert not flexible_calls(make_plan(build(*attend(("quadratic_product", "qk")))))
     for name in ("mha", "rope:kv_heads=1/4", "differential", "uniform", "linear"):
         assert not flexible_calls(make_plan(mechanism(name).genome))

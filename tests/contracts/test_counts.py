@@ -109,12 +109,13 @@ def _padding(plan: Plan, sizes: ModelSizes, is_causal: bool) -> int:
         if call.score is None or call.is_linear:
             continue
         is_causal = is_causal and not plan.is_windowed
-        has_bias = call.has_bias(is_causal)
+        has_sink = call.has_sink and (plan.is_windowed or bool(call.changes))
+        has_bias = has_sink or call.has_bias(is_causal)
         score, value = (plan.call_sizes(step, sizes) for step in (call.score, call.sum))
         unequal = abs(score.width + has_bias - value.width * (2 if call.mix else 1))
         widths = sorted((score.width, value.width * (2 if call.mix else 1)))
         if has_bias or (sizes.tokens >= FUSED and widths[1] <= 2 * widths[0]):
-            keys = sizes.tokens + call.has_sink
+            keys = sizes.tokens + has_sink
             queries = keys if is_causal else sizes.tokens
             total += score.heads * queries * keys * unequal
     return total

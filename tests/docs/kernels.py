@@ -42,7 +42,7 @@ def _kernel(call: Lowered | None, plan: Plan) -> str:
         return "linear, in chunks" if call.is_gated else "linear"
     if plan.is_windowed:
         return "fused, masked"
-    return "fused, more keys" if call.function is biased_attention else "fused"
+    return "fused, biased" if call.function is biased_attention else "fused"
 
 
 def table() -> str:

@@ -6,11 +6,14 @@ additional first key, whose value is zero.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from nas.compiler.kernels import is_traced
 from nas.compiler.kernels.attention import past_keys, repeat_heads
 from nas.compiler.kernels.normalisers import fast_softmax
 from nas.genome.primitives.gated import log_decay
@@ -140,6 +143,9 @@ def biased_attention(
         gates = None
     is_fast = bias is None and is_fused(query, key.shape[2] + 1, key.shape[3], values.shape[3])
     if gates is None and (is_exact or is_fast):
+        if sink is not None and bias is None and mask is None and has_sums(query, key, values):
+            out: Sums = SinkAttention.apply(query, key, values, sink, is_causal, scale)
+            return out
         return with_features(query, key, values, mask, scale, is_causal, bias=bias, sink=sink)
     scores = query * scale @ key.mT
     if bias is not None:
@@ -185,3 +191,52 @@ def with_features(
         key = torch.cat((key, bias.to(key.dtype)), dim=-1)
     out = fused_attention(query, key, values, mask, is_causal, scale)
     return out[:, :, 1:] if sink is not None and is_causal else out
+
+
+def has_sums(query: Query, key: Key, values: Values) -> bool:
+    """Whether torch's fused attention on a CPU returns the sums of exponentials for these."""
+    is_plain = query.device.type == "cpu" and not is_traced()
+    is_even = key.shape[-1] == values.shape[-1] and query.numel() * key.numel() > 0
+    is_alike = query.dtype == key.dtype == values.dtype
+    return is_plain and is_even and is_alike and torch.backends.cuda.flash_sdp_enabled()
+
+
+class SinkAttention(torch.autograd.Function):
+    """Attention with a sink t: out sigmoid(l - t), with l = log sum_j exp(s_ij) of each query.
+
+    The kernel's backward pass computes the weights, exp(s_ij - l), from its operand l, and the sum
+    of their gradients from its operand out. If these are the results with the sink, so are its
+    gradients. Second derivatives raise an error.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: "Any",
+        query: Query,
+        key: Key,
+        values: Values,
+        sink: Float[Tensor, "h"],
+        is_causal: bool,
+        scale: float,
+    ) -> Sums:
+        score = sink.view(-1, 1)
+        out, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, values, 0.0, is_causal, scale=scale
+        )
+        share = torch.sigmoid(sums - score)
+        out = out * share.unsqueeze(-1).to(out.dtype)
+        total = torch.logaddexp(sums, score.to(sums.dtype).expand_as(sums))
+        ctx.save_for_backward(query, key, values, out, total, share)
+        ctx.options = is_causal, scale
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: "Any", gradient: Sums) -> tuple[Tensor | None, ...]:
+        query, key, values, out, total, share = ctx.saved_tensors
+        is_causal, scale = ctx.options
+        to_operands = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            gradient, query, key, values, out, total, 0.0, is_causal, scale=scale
+        )
+        products = (gradient * out).sum(dim=-1)
+        return *to_operands, -(products * (1.0 - share)).sum(dim=(0, 2)), None, None

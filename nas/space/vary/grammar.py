@@ -157,11 +157,7 @@ class Grammar:
 
 
 def _splits(rule: Rule, mask: int, operation: OpSignature) -> list[Masks]:
-    """Return the ways in which operands can meet a rule's requirement, as a mask for each operand.
-
-    A rule about all paths has one way; a path that a rule with ``some`` requires has one per
-    operand.
-    """
+    """Return the masks of the operands, for each way in which they can meet a rule."""
     place = rule.slot(operation.symbol, operation.signature)
     slots = range(len(operation.signature.inputs))
     own = tuple(rule.wanted if slot == place else ANY for slot in slots)

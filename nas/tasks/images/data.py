@@ -211,11 +211,7 @@ def _ranks(labels: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _quotas(labels: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Return how many items of each class a part of ``size`` items contains.
-
-    The numbers are proportional to the sizes of the classes (largest remainder method). If
-    possible, at least one item of each class is left for the other part.
-    """
+    """Return a number of items of each class, proportional to its size; one at least is left."""
     counts = np.bincount(labels)
     spare = np.maximum(counts - 1, 0)
     most = spare if spare.sum() >= size else counts
