@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs import architecture
+from tests.docs import architecture, kernels
 from tests.docs.blocks import Folder, blocks, follow
 
 ROOT = Path(__file__).resolve().parent.parent
