@@ -62,9 +62,7 @@ KERNELS: Final = Kernels(
     ("decay", "key_bias"),
 )
 FLEXIBLE: Final = Kernels(
-    dict.fromkeys(("softmax", "softmax_one", "softmax_sink", "sigmoid"), _PLAIN)
-    | {"ratio": ("quadratic_product",)},
-    tuple(CHANGES.keys() - {"quadratic_product"}),
+    dict.fromkeys(("softmax", "softmax_one", "softmax_sink", "sigmoid"), _PLAIN), tuple(CHANGES)
 )
 _COMBINED: Final = (
     "add",
@@ -128,8 +126,17 @@ class Lowered:
 
     def has_bias(self, is_causal: bool) -> bool:
         """Whether each key has a number that is added to its scores."""
-        is_gated = len(self.biases) < len(self.changes)
-        return bool(self.changes) and (is_causal or not is_gated)
+        return bool(self.changes) and (is_causal or not self.has_decay)
+
+    @property
+    def has_decay(self) -> bool:
+        """Whether forget gates lower the scores."""
+        return any(step.primitive.name == "decay" for step in self.changes)
+
+    def is_plain_sink(self, plan: Plan) -> bool:
+        """Whether a sink needs no further key: without masks and biases, at equal widths."""
+        is_even = self.score is not None and self.score.width == self.sum.width
+        return self.has_sink and is_even and not (plan.is_windowed or self.changes)
 
     @property
     def is_gated(self) -> bool:
@@ -159,7 +166,7 @@ def lower(plan: Plan) -> dict[int, Lowered]:
     return {call.sum.index: call for call in calls if call is not None}
 
 
-def flexible(plan: Plan) -> dict[int, Lowered]:
+def flexible_calls(plan: Plan) -> dict[int, Lowered]:
     """Return the calls of FlexAttention that a GPU computes faster than the calls of ``lower``."""
     graph, fused = _Graph(plan), (softmax_attention, differential_attention, visible_mean)
     found = {}
@@ -240,7 +247,7 @@ class _Graph:
         # A step that is read twice, or whose heads are repeated, runs by itself.
         if any(self.readers[s.index] > 1 or s.heads != total.heads for s in call.steps[:-1]):
             return None
-        if kernels is KERNELS and call.has_sink and len(call.biases) < len(changes):
+        if kernels is KERNELS and call.has_sink and call.has_decay:
             return None  # gates change the weight of the sink
         is_ratio = normaliser.primitive.name == "ratio"
         return None if is_ratio and not is_non_negative(self.genome, score.index) else call

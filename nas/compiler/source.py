@@ -29,7 +29,7 @@ from nas.compiler.kernels.softmax import (
     softmax_attention,
     with_features,
 )
-from nas.compiler.lowering import distributed, flexible, live, lower
+from nas.compiler.lowering import distributed, flexible_calls, live, lower
 from nas.compiler.masks import in_window
 from nas.compiler.source_parts import (
     SIGNATURE,
@@ -74,11 +74,9 @@ class _Source:
         self.formula = formula_of(plan)
         plan = distributed(plan) if fuse else plan
         calls = lower(plan) if fuse else {}
-        if not is_fast:  # step by step, gates and pairs of heads are shorter
-            calls = {
-                i: c for i, c in calls.items() if not c.mix and len(c.biases) == len(c.changes)
-            }
-        self.flexible = flexible(plan) if fuse and is_fast else {}
+        if not is_fast:  # step by step, changed scores and pairs of heads are shorter
+            calls = {i: call for i, call in calls.items() if not (call.mix or call.changes)}
+        self.flexible = flexible_calls(plan) if fuse and is_fast else {}
         self.plan, self.calls, self.is_fast = plan, calls, is_fast
         self.module_class = fast_class if is_fast else traceable_class
         needed = live(plan, calls)
@@ -206,10 +204,9 @@ class _Source:
         """Return the lines of a call of FlexAttention, and of what runs in other cases."""
         assert call.score is not None, "a mean of values has its own kernel"
         query, key, values, *others = [self._with_heads(*each) for each in call.operands]
-        arguments = [query, key, values, "kept", self._scale(call.score), "is_causal"]
+        mask = "mask" if self.plan.unsafe and not self.plan.is_windowed else "kept"
+        arguments = [query, key, values, mask, self._scale(call.score), "is_causal"]
         changes = [self._change(call, step, others) for step in call.changes]
-        if call.normaliser.primitive.name == "ratio":  # the softmax of logarithms
-            changes.append(self._change(call, call.score, others))
         if call.normaliser.primitive.name == "sigmoid":
             changes.append(f"{self._use(log_sigmoid)}()")
         arguments += [f"[{', '.join(changes)}]", *self._sink(call)]
@@ -220,14 +217,16 @@ class _Source:
         replaced = {step.index for step in call.steps}
         rest = [line for s in self.steps if s.index in replaced for line in self._step(s)]
         line = call_line(call.sum.variable, self._use(flexible_attention), arguments)
-        condition = f"if {self._use(is_flexible)}({query}):"
+        condition = f"if {self._use(is_flexible)}({query}, {values}):"
         return [condition, f"    {line}", "else:", *(f"    {line}" for line in rest)]
 
     def _change(self, call: Lowered, step: Step, operands: list[str]) -> str:
         """Return the expression of a score's change, which takes its operand from the list."""
         function, text = CHANGES[step.primitive.name]
-        operand = operands.pop(0) if operands and len(step.operands) > 1 else ""
-        causal = "False" if call.has_sink else "is_causal"
+        operand = operands.pop(0) if len(step.operands) > 1 else ""
+        names = {call.normaliser.primitive.name, *(s.primitive.name for s in call.changes)}
+        # Only softmax ignores what all keys of a query share.
+        causal = "is_causal" if "softmax" in names and "softcap" not in names else "False"
         text = text.format(module=f"self.{step.module}", operand=operand, causal=causal)
         return f"{self._use(function)}({text})"
 

@@ -68,7 +68,7 @@ def sources_of(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
 
 
 def _called(plan: Plan, sums: Mapping[int, Lowered]) -> frozenset[int]:
-    return frozenset(range(len(plan.steps))) & live(plan, sums) - sums.keys()
+    return frozenset(step.index for step in plan.steps) & live(plan, sums) - sums.keys()
 
 
 def _read_rows(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:

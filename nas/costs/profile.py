@@ -159,8 +159,7 @@ def _kernel(
             operands[2] = _wider(operands[2])
     elif call.score is not None:
         function, operands = F.scaled_dot_product_attention, operands[:3]
-        # A sink is a further key if there is a mask or a bias.
-        has_more_keys = call.has_sink and (plan.is_windowed or bool(call.changes))
+        has_more_keys = call.has_sink and not call.is_plain_sink(plan)
         if has_more_keys or call.has_bias(causal):  # a feature of the keys
             operands[:2] = map(_wider, operands[:2])
         if call.mix is not None:  # the values of two heads

@@ -17,10 +17,11 @@ from torch.nn.attention.flex_attention import AuxOutput
 
 from nas.compiler import building, make_plan
 from nas.compiler.kernels import flexible
-from nas.compiler.lowering import flexible as flexible_calls
+from nas.compiler.lowering import distributed, flexible_calls
 from nas.genome import Genome, Visibility
 from nas.genome.mechanisms import mechanism
 from tests.compiler.test_compiler import both, check_equal, masks
+from tests.compiler.test_lowering import CASES as CASES_OF_LOWERING
 from tests.compiler.test_lowering import DOT, GATE, attend
 from tests.genomes import build
 
@@ -33,8 +34,12 @@ CASES: dict[str, Genome] = {
     "sink": build(*attend(DOT, normaliser="softmax_sink"), kv_heads="1/4"),
     "zero_sink": build(*attend(DOT, normaliser="softmax_one")),
     "sigmoid": build(*attend(DOT, normaliser="sigmoid")),
-    "taylor": build(*attend(("quadratic_product", "qk"), normaliser="ratio")),
-    "square": build(*attend(("quadratic_product", "qk", {"form": "square"}), normaliser="ratio")),
+    "gates_and_sigmoid": build(*attend(DOT, GATE, ("decay", [0, 1]), normaliser="sigmoid")),
+    "capped_gates": build(*attend(DOT, GATE, ("decay", [0, 1]), ("softcap", [2], {"cap": 0.5}))),
+    "sees_later_tokens": build(
+        *(("short_conv", "q", {"causal": False}), ("scaled_dot_product", [0, "k"])),
+        *(("softmax_sink", [1]), ("weighted_sum", [2, "v"])),
+    ),
     "window": replace(build(*attend(DOT), kv_heads="1/4"), visibility=WINDOW),
     "sinks_in_a_window": replace(
         build(*attend(DOT, GATE, ("decay", [0, 1]), normaliser="softmax_sink")), visibility=WINDOW
@@ -67,7 +72,7 @@ def over_pairs(
 
 @pytest.fixture(autouse=True)
 def _every_call_is_flexible(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(flexible, "is_flexible", lambda query: True)
+    monkeypatch.setattr(flexible, "is_flexible", lambda query, values: True)
     building._load.cache_clear()
     yield
     building._load.cache_clear()
@@ -78,7 +83,8 @@ def _every_call_is_flexible(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_values_equal_the_interpreter(name: str) -> None:
     fast, plain = both(CASES[name], 64, 4)
     x, given = torch.randn(2, 40, 64, dtype=torch.float64), masks(40)
-    for options in ({"is_causal": True}, given["mask"], given["row"] | {"is_causal": True}):
+    causal = {"is_causal": name != "sees_later_tokens"}
+    for options in (causal, given["mask"], given["row"] | causal):
         with torch.no_grad():
             torch.testing.assert_close(fast(x, **options), plain(x, **options))
 
@@ -89,10 +95,12 @@ def test_gradients_equal_the_interpreter(
     name: str, tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flexible, "flex_attention", over_pairs)
-    check_equal(CASES[name], tokens, {}, masks(tokens)["padding"] | {"is_causal": True})
+    causal = {"is_causal": name != "sees_later_tokens"}
+    check_equal(CASES[name], tokens, {}, masks(tokens)["mask"] | causal)
 
 
 def test_other_calls_stay() -> None:
-    assert not flexible_calls(make_plan(build(*attend(("quadratic_product", "qk")))))
-    for name in ("mha", "rope:kv_heads=1/4", "differential", "uniform", "linear"):
-        assert not flexible_calls(make_plan(mechanism(name).genome))
+    for name in ("mha", "rope:kv_heads=1/4", "differential", "uniform", "linear", "talking_heads"):
+        assert not flexible_calls(distributed(make_plan(mechanism(name).genome)))
+    mean_minus_sink = build(*CASES_OF_LOWERING["difference"][0])
+    assert len(flexible_calls(distributed(make_plan(mean_minus_sink)))) == 1

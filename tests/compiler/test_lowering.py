@@ -14,9 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from nas.compiler import build_attention, make_plan, write
-from nas.genome import Genome, Visibility
+from nas.costs import CostContext
+from nas.costs.memory import kv_cache_bytes_per_token
+from nas.genome import Genome, ModelSizes, Visibility
 from nas.genome.mechanisms import MECHANISMS
-from tests.compiler.test_compiler import check_equal, masks
+from tests.compiler.test_compiler import both, check_equal, masks
 from tests.genomes import build
 
 Nodes = Sequence[tuple[Any, ...]]
@@ -45,6 +47,8 @@ CASES: dict[str, tuple[Nodes, dict[str, Any]]] = {
     "key_bias": (attend(DOT, ("key_bias", [0, "v"])), {"kv_heads": "1/4"}),
     "zero_sink": (attend(DOT, normaliser="softmax_one"), {"kv_heads": "1/4"}),
     "sink": (attend(DOT, ("key_bias", [0, "k"]), normaliser="softmax_sink"), {}),
+    "plain_sink": (attend(DOT, normaliser="softmax_sink"), {}),
+    "narrow_sink": (attend(DOT, normaliser="softmax_sink"), {"qk_dim": "1/2"}),
     "head_difference": (
         (DOT, ("softmax", [0]), ("head_difference", [1]), ("weighted_sum", [2, "v"])),
         {"kv_heads": "1/4"},
@@ -194,3 +198,22 @@ def test_operations_on_tokens_get_causal_masks_only_where_they_hide_a_token(
     for step in make_plan(mamba2).steps:
         monkeypatch.setattr(step.primitive.module, "reads_hidden_tokens", False, raising=False)
     assert whole in source(mamba2)
+
+
+def test_a_sink_accepts_tokens_of_any_layout() -> None:
+    raw = SHARED | dict.fromkeys(("has_wq", "has_wk", "has_wv"), False)
+    for block in both(build(*attend(DOT, normaliser="softmax_sink"), **raw), 32, 8):
+        x = torch.randn(2, 32, 12, dtype=torch.float64).mT
+        torch.testing.assert_close(block(x), block(x.contiguous()))
+
+
+def test_both_orders_of_a_difference_have_one_cache() -> None:
+    first, second = (DOT, ("softmax", [0]), ("uniform", "k")), ("weighted_sum", [3, "v"])
+    costs = {
+        kv_cache_bytes_per_token(
+            make_plan(build(*first, ("difference", order), second)),
+            CostContext(ModelSizes(64, 4, 1, 128)),
+        )
+        for order in ([1, 2], [2, 1])
+    }
+    assert costs == {256.0}

@@ -109,7 +109,7 @@ def _padding(plan: Plan, sizes: ModelSizes, is_causal: bool) -> int:
         if call.score is None or call.is_linear:
             continue
         is_causal = is_causal and not plan.is_windowed
-        has_sink = call.has_sink and (plan.is_windowed or bool(call.changes))
+        has_sink = call.has_sink and not call.is_plain_sink(plan)
         has_bias = has_sink or call.has_bias(is_causal)
         score, value = (plan.call_sizes(step, sizes) for step in (call.score, call.sum))
         unequal = abs(score.width + has_bias - value.width * (2 if call.mix else 1))

@@ -11,7 +11,7 @@ from typing import Final
 
 from nas.compiler import Plan, make_plan
 from nas.compiler.kernels.softmax import biased_attention
-from nas.compiler.lowering import Lowered, distributed, flexible, lower
+from nas.compiler.lowering import Lowered, distributed, flexible_calls, lower
 from nas.genome.mechanisms import MECHANISMS
 from nas.store.sources import load_genome
 
@@ -25,7 +25,7 @@ BLOCKS: Final = "all pairs"
 def kernels(plan: Plan) -> tuple[str, str]:
     """Return the kernels of a mechanism on a processor, and on a GPU from 256 tokens on."""
     plan = distributed(plan)
-    calls, changed = lower(plan), flexible(plan)
+    calls, changed = lower(plan), flexible_calls(plan)
     sums = [step.index for step in plan.steps if step.primitive.name == "weighted_sum"]
     cpu = {_kernel(calls.get(index), plan) for index in sums}
     gpu = {"FlexAttention" if i in changed else _kernel(calls.get(i), plan) for i in sums}

@@ -7,7 +7,7 @@ sequence b.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Final
 
 import torch
@@ -28,6 +28,7 @@ from nas.genome.primitives.tensors import Change, Gates, Key, Mask, Query, Sums,
 
 LEAST_QUERIES: Final = 256  # for fewer, a compilation of seconds does not pay
 LEAST_WIDTH: Final = 16  # of a head, in FlexAttention
+MOST_WIDTH: Final = 128
 MOST_KERNELS: Final = 256  # compiled in a process, one for each chain of changes and each shape
 
 
@@ -53,23 +54,15 @@ def distant(heads: int) -> Change:
 
 def decayed(gates: Gates, is_causal: bool) -> Change:
     """Return the change by ``decay``, in causal attention up to a number that all keys share."""
+    gates, other = gates.clone(), gates.clone()  # FlexAttention accepts a tensor at one index only
     if is_causal:
         return lambda score, b, h, i, j: score - gates[b, h, j, 0]
-    other = gates.clone()  # FlexAttention accepts each tensor at one index only
 
     def change(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         difference = gates[b, h, i, 0] - other[b, h, j, 0]
         return score + torch.where(difference > 0, -difference, difference)  # as in ``log_decay``
 
     return change
-
-
-def log_quadratic(is_square: bool) -> Change:
-    """Return the change of products s to logarithms of ``quadratic_product``."""
-    # The logarithm of a square of zero would have no derivative.
-    if is_square:
-        return lambda score, b, h, i, j: 2.0 * score.abs().clamp(min=1e-12).log()
-    return lambda score, b, h, i, j: torch.log1p(score + score.square() / 2.0)
 
 
 def log_sigmoid() -> Change:
@@ -84,14 +77,14 @@ CHANGES: Final = {
     "key_bias": (biased, "{module}.bias({operand})"),
     "alibi": (distant, "{module}.heads"),
     "decay": (decayed, "{operand}, {causal}"),
-    "quadratic_product": (log_quadratic, "{module}.is_square"),
 }
 
 
-def is_flexible(query: Query) -> bool:
+def is_flexible(query: Query, values: Values) -> bool:
     """Whether FlexAttention computes changed scores faster than torch's other operations."""
-    is_long = query.is_cuda and query.shape[2] >= LEAST_QUERIES
-    return is_long and query.dtype != torch.float64 and not is_traced()
+    if is_traced() or not query.is_cuda or query.dtype == torch.float64:
+        return False
+    return query.shape[2] >= LEAST_QUERIES and max(query.shape[3], values.shape[3]) <= MOST_WIDTH
 
 
 def flexible_attention(
@@ -147,7 +140,7 @@ def flexible_attention(
     return out[..., :value_width]
 
 
-@lru_cache(maxsize=64)
+@cache
 def visible_blocks(
     queries: int, keys: int, is_causal: bool, window: tuple[int, int] | None, device: torch.device
 ) -> BlockMask:
@@ -156,7 +149,8 @@ def visible_blocks(
     def is_visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return i >= j if window is None else in_window(i, j, *window, is_causal)
 
-    return create_block_mask(is_visible, None, None, queries, keys, device=device)
+    with torch.inference_mode(False):  # trainings use the same mask
+        return create_block_mask(is_visible, None, None, queries, keys, device=device)
 
 
 @cache

@@ -198,6 +198,7 @@ def has_sums(query: Query, key: Key, values: Values) -> bool:
     is_plain = query.device.type == "cpu" and not is_traced()
     is_even = key.shape[-1] == values.shape[-1] and query.numel() * key.numel() > 0
     is_alike = query.dtype == key.dtype == values.dtype
+    is_alike = is_alike and query.stride(-1) == key.stride(-1) == values.stride(-1) == 1
     return is_plain and is_even and is_alike and torch.backends.cuda.flash_sdp_enabled()
 
 
