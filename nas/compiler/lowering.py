@@ -14,8 +14,8 @@ gated_product       softmax_free, ratio              the same in chunks, Yang et
 any                 uniform                          a mean of the values
 ==================  ===============================  ==============================================
 
-Changes of a score are ``decay`` and ``key_bias``. ``ratio`` is lowered only if its scores are
-provably not negative.
+Changes of a score are ``decay`` and ``key_bias``; FlexAttention, on a GPU, computes others, too
+(``flexible_calls``). ``ratio`` is lowered only if its scores are provably not negative.
 
 A sum of values is linear in the weights, so that the sum of a difference of weights is a difference
 of sums (``distributed``). Lowering other scores, such as bilinear or capped ones, saves no time at
@@ -64,10 +64,8 @@ KERNELS: Final = Kernels(
 FLEXIBLE: Final = Kernels(
     dict.fromkeys(("softmax", "softmax_one", "softmax_sink", "sigmoid"), _PLAIN), tuple(CHANGES)
 )
-_COMBINED: Final = (
-    "add",
-    "difference",
-)  # linear in weights, and elementwise up to factors of heads
+# Linear in the weights, and elementwise up to a factor of each head.
+_COMBINED: Final = ("add", "difference")
 
 
 @dataclass(frozen=True)

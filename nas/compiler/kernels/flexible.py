@@ -28,7 +28,7 @@ from nas.genome.primitives.tensors import Change, Gates, Key, Mask, Query, Sums,
 
 LEAST_QUERIES: Final = 256  # for fewer, a compilation of seconds does not pay
 LEAST_WIDTH: Final = 16  # of a head, in FlexAttention
-MOST_WIDTH: Final = 128
+MOST_WIDTH: Final = 128  # of a head, so that tiles fit a GPU's shared memory; not measured
 MOST_KERNELS: Final = 256  # compiled in a process, one for each chain of changes and each shape
 
 

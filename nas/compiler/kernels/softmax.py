@@ -1,7 +1,7 @@
 """Softmax attention by torch's fused kernels: biased keys, sinks, and differences of heads.
 
 Biases of keys, forget gates of causal attention among them, are a feature of the keys. A sink is an
-additional first key, whose value is zero.
+additional first key with the value zero; without masks and biases, ``SinkAttention`` needs no key.
 """
 
 from __future__ import annotations
