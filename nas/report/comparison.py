@@ -181,20 +181,7 @@ class Comparison(Result):
     @cached_property
     def table(self) -> pandas.DataFrame:
         """One row for each mechanism and part, as a DataFrame."""
-        return data_frame(self._records())
-
-    @cached_property
-    def trainings(self) -> pandas.DataFrame:
-        """One row for each training, with its metrics and the mechanism's costs."""
-        records = [row.to_dict() | dict(row.costs) for row in self.trained]
-        return data_frame([{**r, **r.pop("metrics"), **r.pop("budget")} for r in records])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object that the command prints with ``--json``."""
-        return super().to_dict() | {"trained": [row.to_dict() for row in self.trained]}
-
-    def _records(self) -> list[dict[str, Any]]:
-        return [
+        return data_frame(
             {
                 "mechanism": row.mechanism,
                 "id": row.id,
@@ -216,7 +203,17 @@ class Comparison(Result):
             }
             for row in self.rows
             for part, cell in row.parts.items()
-        ]
+        )
+
+    @cached_property
+    def trainings(self) -> pandas.DataFrame:
+        """One row for each training, with its metrics and the mechanism's costs."""
+        records = [row.to_dict() | dict(row.costs) for row in self.trained]
+        return data_frame([{**r, **r.pop("metrics"), **r.pop("budget")} for r in records])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object that the command prints with ``--json``."""
+        return super().to_dict() | {"trained": [row.to_dict() for row in self.trained]}
 
 
 def compare(
@@ -281,8 +278,7 @@ def _compare_part(
     for name, cell in cells.items():
         if against not in cells or name == against:
             continue
-        gains = paired(cell.values, cells[against].values)
-        if not gains:
+        if not (gains := paired(cell.values, cells[against].values)):
             continue
         if cell.rates or cells[against].rates:
             tested = tuned_difference(tuned[name], tuned[against], metric.direction)

@@ -76,20 +76,16 @@ class FrontAxes:
         across, up = self.across, self.up
         return _factor(across) * values[across.name], _factor(up) * values[up.name]
 
-    def limits(self) -> dict[str, float]:
-        """Return the coordinates of the limits of the two objectives, by axis "x" and "y"."""
-        pairs = (("x", self.across), ("y", self.up))
-        return {axis: _factor(o) * o.limit for axis, o in pairs if o.limit is not None}
-
-    def stairs(self, candidates: Sequence[Candidate]) -> list[Point]:
-        """Return the coordinates of the mechanisms that none dominates on the axes, left to right.
+    def stairs(self, candidates: Sequence[Candidate], end: float) -> list[Point]:
+        """Return the coordinates of the mechanisms that none dominates on the axes, up to ``end``.
 
         The list is empty unless ``across`` is minimised and ``up`` is maximised.
         """
         if (self.across.direction, self.up.direction) != ("min", "max"):
             return []
         places = sorted({self.place(candidate.objectives) for candidate in candidates})
-        return [places[i] for i in non_dominated([(x, -y) for x, y in places])]
+        stairs = [places[i] for i in non_dominated([(x, -y) for x, y in places])]
+        return [*stairs, (end, stairs[-1][1])] if stairs else []
 
 
 def front_chart(
@@ -129,7 +125,7 @@ def front_chart(
     above = {"titleAngle": 0, "titleAlign": "left", "titleBaseline": "bottom", "titleX": -30}
     upwards = y.axis(_title(axes.up, is_narrow), titleY=-10, **above)
     up = alt.Y("y:Q", scale=y.scale(), axis=upwards)
-    stairs = [_stairs(view, axes, x) for view in shown]
+    stairs = [axes.stairs(view.members, x.high) for view in shown]
 
     field, colours = "series", {series: mark[0] for series, mark in MARKS.items()}
     if len(shown) > 1:
@@ -218,24 +214,21 @@ def _limit_rules(axes: FrontAxes, x: ChartScale, y: ChartScale) -> Iterator[Any]
     """Yield a dashed line with its name for each limit; mechanisms beyond it are in no front."""
     import altair as alt
 
-    for axis, limit in axes.limits().items():
+    for axis, objective in (("x", axes.across), ("y", axes.up)):
+        if objective.limit is None:
+            continue
+        limit = _factor(objective) * objective.limit
         if axis == "x":
-            text = quantity(axes.across.corner, axes.across.unit)
             side = "left" if x.pixels(limit) < x.length / 2 else "right"
             style = {"align": side, "baseline": "bottom", "dx": 5 if side == "left" else -5}
             place = {"x": alt.X("limit:Q"), "y": alt.value(y.length - 3)}
         else:
-            text = quantity(axes.up.corner, axes.up.unit)
             style = {"align": "right", "baseline": "bottom", "dy": -3}
             place = {"x": alt.value(x.length), "y": alt.Y("limit:Q")}
-        rule = alt.Chart(data_frame([{"limit": limit, "text": f"limit {text}"}]))
+        text = f"limit {quantity(objective.corner, objective.unit)}"
+        rule = alt.Chart(data_frame([{"limit": limit, "text": text}]))
         yield rule.mark_rule(strokeDash=[4, 3], color=DIM).encode(**{axis: place[axis]})
         yield from _written(rule.encode(**place, text="text:N"), alt.value(DIM), style)
-
-
-def _stairs(view: RunView, axes: FrontAxes, x: ChartScale) -> list[Point]:
-    stairs = axes.stairs(view.members)
-    return [*stairs, (x.high, stairs[-1][1])] if stairs else []
 
 
 def _wanted(views: Sequence[RunView], axes: FrontAxes) -> Rows:

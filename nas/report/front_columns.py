@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -44,6 +44,10 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
         title = header(name) if name in default_costs() else None
         columns.append(Column(name, title, _item("costs", name), rank=3))
     title = "seeds" if is_estimated(view) else None
+    p_front = "probability that no trained mechanism dominates it"
+    if any(objective.limit is not None for objective in setup.objectives):
+        within = "within the limits and that no trained mechanism within them dominates it"
+        p_front = f"probability that it is {within}"
     return [
         *columns,
         Column("seeds", title, lambda c: len(c.scored), rank=4),
@@ -52,7 +56,7 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
             "p(front)",
             lambda c: c.p,
             text=lambda c: f"{c.p:.2f}" if c.is_estimated else "",
-            about=f"p(front): {_p_front(setup.objectives)}.",
+            about=f"p(front): {p_front}.",
             rank=4,
         ),
         _text("name", "named", view.name_of, rank=2, least=MIN_NAME),
@@ -61,15 +65,6 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
         _text("operator", None, lambda c: c.proposal.operator),
         _text("parents", None, lambda c: " ".join(c.proposal.parents)),
     ]
-
-
-def _p_front(objectives: Sequence[Objective]) -> str:
-    if all(objective.limit is None for objective in objectives):
-        return "probability that no trained mechanism dominates it"
-    return (
-        "probability that it is within the limits and that no trained mechanism within them "
-        "dominates it"
-    )
 
 
 def is_estimated(view: RunView) -> bool:

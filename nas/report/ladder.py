@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -153,6 +153,11 @@ def ladder_columns(result: Ladder) -> Iterator[Column[Rung]]:
     compared = result.comparison
     metric = next(iter(compared.metrics.values()))
     over, title = f"over {compared.against}", header(metric.name, metric.unit)
+
+    def multiples(key: str, value: Callable[[Rung], float | None]) -> Column[Rung]:
+        text = lambda rung: "" if (ratio := value(rung)) is None else multiple(ratio)  # noqa: E731
+        return Column(key, f"{key} × {compared.against}", value, text=text, rank=1)
+
     yield Column("size", "size", lambda rung: rung.size)
     yield Column("flops", "FLOPs", lambda rung: rung.flops, text=lambda rung: human(rung.flops))
     yield Column("mechanism", "mechanism", lambda rung: rung.mechanism, is_number=False, least=12)
@@ -165,22 +170,8 @@ def ladder_columns(result: Ladder) -> Iterator[Column[Rung]]:
     )
     yield from difference_columns(over, over, lambda rung: rung.cell.difference, metric.unit)
     yield Column("learning_rate", "rate", lambda rung: rung.cell.learning_rate, rank=2)
-    yield Column(
-        "compute",
-        f"compute × {compared.against}",
-        lambda rung: rung.time * rung.speedup.value if rung.time and rung.speedup else None,
-        text=lambda rung: (
-            multiple(rung.time * rung.speedup.value) if rung.time and rung.speedup else ""
-        ),
-        rank=1,
-    )
-    yield Column(
-        "time",
-        f"time × {compared.against}",
-        lambda rung: rung.time,
-        text=lambda rung: "" if rung.time is None else multiple(rung.time),
-        rank=1,
-    )
+    yield multiples("compute", lambda r: r.time * r.speedup.value if r.time and r.speedup else None)
+    yield multiples("time", lambda rung: rung.time)
     yield Column(
         "speedup",
         "speed-up",

@@ -215,11 +215,6 @@ class RunView:
         """``fresh`` without differences, which need SciPy, an import of half a second."""
         return self._by_part(is_tested=False)
 
-    def chosen_rate(self, part: str, mechanism: Candidate) -> float | None:
-        """Return the learning rate that a confirmation chose for a mechanism, if it tried rates."""
-        cell = self.means.get(part, {}).get(mechanism.key)
-        return cell.learning_rate if cell else None
-
     def _by_part(self, *, is_tested: bool) -> dict[str, dict[str, Cell]]:
         parts: dict[str, dict[str, Cell]] = {}
         if self.metric is not None:

@@ -115,10 +115,11 @@ def _curves(
     metric, reference = view.metric, view.reference_candidate
     if metric is None:
         return []
+    cells = {part: of_part.get(mechanism.key) for part, of_part in view.means.items()}
     trainings = [
         ("own" if part == "search" else "fresh", training)
         for part, training in own
-        if training.learning_rate in (None, view.chosen_rate(part, mechanism))
+        if training.learning_rate in (None, getattr(cells.get(part), "learning_rate", None))
     ]
     if reference is not None and reference is not mechanism:
         trainings = [*(("base", training) for training in reference.searched), *trainings]
