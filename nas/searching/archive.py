@@ -181,18 +181,14 @@ class Archive:
             self._p = self._members(means).astype(float)
             if self.is_informed:
                 rows = np.flatnonzero(_contenders(means, errors, self._limits))
+                keys = [self.known[row].key for row in rows]
+                rng = np.random.default_rng(self._num_results)
+                drawn = np.repeat(means[None, rows], DRAWS, axis=0)
+                for column, model in self.models.items():
+                    drawn[:, :, column] = model.draws(keys, DRAWS, rng)
                 self._p[:] = 0.0
-                keys = [result.key for result in self.known]
-                self._p[rows] = self._p_of_draws(means[rows], [keys[i] for i in rows])
+                self._p[rows] = np.mean([self._members(draw) for draw in drawn], axis=0)
         return self._p
-
-    def _p_of_draws(self, means: Array, keys: Sequence[str]) -> Array:
-        rng = np.random.default_rng(self._num_results)
-        drawn = np.repeat(means[None], DRAWS, axis=0)
-        for column, model in self.models.items():
-            drawn[:, :, column] = model.draws(keys, DRAWS, rng)
-        p: Array = np.mean([self._members(rows) for rows in drawn], axis=0)
-        return p
 
     def _members(self, rows: Array) -> NDArray[np.bool_]:
         return front_members(rows, self._limits)

@@ -99,7 +99,14 @@ class Loop:
                 assert finished, "an evaluator returns each trial once"
                 self._record_all(finished)
         if not self._work:
-            raise self._empty_space()
+            attempts = self._run.proposals()
+            note = next((p.note for p in attempts if p.note), "")
+            reason = f", the first because: {note}" if note else ""
+            raise SpaceExhausted(
+                f"space {self._setup.space.name!r} holds no mechanism that can be trained: "
+                f"{len(attempts)} proposals in a row were rejected{reason}. Widen the space or "
+                "change the task's sizes."
+            )
         # Only at the end, because estimates change with further results.
         unlikely = {e.key for e in self._run.estimates() if not e.is_member and e.p < LIKELY}
         keys = {str(work.proposal.key) for work in self._work}
@@ -257,16 +264,6 @@ class Loop:
         best = min((means[first.name] for means in front), key=first.as_cost, default=None)
         volume = scaled_hypervolume(self._objectives, front)
         self._writer.record_generation(number, estimates, volume, best, keeps_others=has_others)
-
-    def _empty_space(self) -> SpaceExhausted:
-        attempts = self._run.proposals()
-        note = next((p.note for p in attempts if p.note), "")
-        reason = f", the first because: {note}" if note else ""
-        return SpaceExhausted(
-            f"space {self._run.setup.space.name!r} holds no mechanism that can be trained: "
-            f"{len(attempts)} proposals in a row were rejected{reason}. Widen the space or change "
-            "the task's sizes."
-        )
 
 
 def _purpose(proposal: Proposal) -> Purpose:

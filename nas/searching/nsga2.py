@@ -66,10 +66,13 @@ class Nsga2:
         new = [result for result in results if not result.is_repeat]
         if not new:
             return
-        pool = Population.merge(self._members, self._population(new))
+        failed = (FAILED_COST,) * len(self._context.objectives)
+        costs = np.array([failed if r.costs is None else r.costs for r in new], float)
+        violations = np.array([[self._violation(result)] for result in new])
+        born = Population.new("F", costs, "G", violations, RESULT, new)
         self._members = self._survival.do(
             self._problem,
-            pool,
+            Population.merge(self._members, born),
             n_survive=self._context.population,
             random_state=self._context.generator(new[-1].number, TELL),
         )
@@ -89,14 +92,6 @@ class Nsga2:
         drawn = rng.choice(count, size=2, replace=count < 2)
         winner: TrialResult = min((self._members[i] for i in drawn), key=_standing).get(RESULT)
         return winner
-
-    def _population(self, results: Sequence[TrialResult]) -> Any:
-        failed = (FAILED_COST,) * len(self._context.objectives)
-        costs = [failed if result.costs is None else result.costs for result in results]
-        violation = [[self._violation(result)] for result in results]
-        return Population.new(
-            "F", np.array(costs, float), "G", np.array(violation), RESULT, list(results)
-        )
 
     def _violation(self, result: TrialResult) -> float:
         """Return by how much a candidate exceeds limits; 0 inside, ``FAILED`` for a failure."""

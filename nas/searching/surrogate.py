@@ -111,18 +111,20 @@ class Surrogate:
         archive = self._archive
         pool, means, errors, p_feasible = self._draw()
         estimates = archive.scaled(archive.estimates()[0])
-        beliefs = _Beliefs(
+        shifts = archive.expected_shift() / archive.span
+        gains = gains_of_shifts(estimates, shifts, archive.repeatable())
+        repeats = [(gain, archive.known[i]) for gain, i in gains if gain > 0]
+        self._beliefs = _Beliefs(
             front=non_dominated_rows(estimates),
             pool=pool,
             means=archive.scaled(means),
             errors=errors / archive.span,
             p_feasible=p_feasible,
             gains=[(-np.inf, row) for row in np.flatnonzero(p_feasible >= FEASIBLE).tolist()],
-            repeats=self._reevaluations(estimates),
+            repeats=sorted(repeats, key=lambda option: -option[0]),
             predicted={},
         )
-        self._beliefs = beliefs
-        return beliefs
+        return self._beliefs
 
     def _draw(self) -> tuple[dict[str, Attempt], Array, Array, Array]:
         """Draw distinct offspring that are legal and have no result yet.
@@ -183,13 +185,6 @@ class Surrogate:
             if heap[0] == (-gain, row):
                 return gain, attempts[row]
         return -np.inf, None
-
-    def _reevaluations(self, estimates: Array) -> list[tuple[float, TrialResult]]:
-        archive = self._archive
-        shifts = archive.expected_shift() / archive.span
-        gains = gains_of_shifts(estimates, shifts, archive.repeatable())
-        options = [(gain, archive.known[i]) for gain, i in gains if gain > 0]
-        return sorted(options, key=lambda option: -option[0])
 
     def _expected(self, beliefs: _Beliefs) -> Array:
         """Return scaled estimates of the front, then scaled predictions of pending mechanisms."""

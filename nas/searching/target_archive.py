@@ -100,7 +100,9 @@ class TargetArchive(Archive):
         trained = self._has_target()
         if len(self.known) < FIRST or len(self._with_target) >= SPREAD or trained.all():
             return None
-        ranks = self._cost_ranks()
+        costs = [i for i, objective in enumerate(self.objectives) if not objective.is_metric]
+        values = self.estimates()[0][:, costs[0]] if costs else np.zeros(len(self.known))
+        ranks = np.unique(values, return_inverse=True)[1] / max(1, len(values) - 1)
         worth = np.maximum(self.p_non_dominated(), 1e-3)
         if trained.any() and len(set(ranks)) > 1:
             worth = worth * np.abs(ranks[:, None] - ranks[trained]).min(axis=1)
@@ -176,9 +178,3 @@ class TargetArchive(Archive):
                 shifts[:, :, column] = model.shifts(keys)
             self._shifts = shifts[0] / self.span, shifts[1] / self.span
         return self._shifts
-
-    def _cost_ranks(self) -> Array:
-        costs = [i for i, objective in enumerate(self.objectives) if not objective.is_metric]
-        values = self.estimates()[0][:, costs[0]] if costs else np.zeros(len(self.known))
-        ranks: Array = np.unique(values, return_inverse=True)[1] / max(1, len(values) - 1)
-        return ranks

@@ -172,15 +172,13 @@ def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now
     return writer
 
 
-def _record_training(run: Run, training: Training, now: datetime) -> bool:
-    """Record a training, also in place of its failure; return False if the run has a success."""
-    return bool(
-        run.execute(
-            "INSERT INTO trainings (record) VALUES (:record) "
-            "ON CONFLICT (purpose, key, repeat, stage, task, seed) "
-            "DO UPDATE SET record = excluded.record WHERE status = 'failed'",
-            record=to_json(replace(training, recorded=now)),
-        )
+def _record_training(run: Run, training: Training, now: datetime) -> int:
+    """Record a training, also in place of its failure; return 0 if the run has a success."""
+    return run.execute(
+        "INSERT INTO trainings (record) VALUES (:record) "
+        "ON CONFLICT (purpose, key, repeat, stage, task, seed) "
+        "DO UPDATE SET record = excluded.record WHERE status = 'failed'",
+        record=to_json(replace(training, recorded=now)),
     )
 
 

@@ -342,9 +342,9 @@ class Classification(ModelTask):
     num_tallies: ClassVar[int] = 3
     targets_name: ClassVar[str]
 
-    @abstractmethod
     def num_classes(self, data: Data) -> int:
-        """Return the number of classes, which is the number of logits."""
+        """Return the number of logits, by default that of the fact ``classes``."""
+        return len(data.facts["classes"])
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
         chance, targets = 1.0 / self.num_classes(data), self.targets_name

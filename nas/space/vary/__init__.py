@@ -174,11 +174,9 @@ def _fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome
     Fields with a value that the space does not have get its first choice. If the genome does not
     type-check then, one or two fields change.
     """
-    for projections in _nearest(genome.projections, space, rng):
-        fitted = replace(genome, projections=projections)
-        if not infer(fitted).problems:
-            return fitted
-    return None
+    nearest = _nearest(genome.projections, space, rng)
+    candidates = (replace(genome, projections=projections) for projections in nearest)
+    return next((child for child in candidates if not infer(child).problems), None)
 
 
 def _nearest(

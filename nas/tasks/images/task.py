@@ -69,9 +69,6 @@ class ImageTask(Classification):
         tokens = self.num_learned + (self.image_size // self.patch) ** 2
         return ModelSizes(self.width, self.heads, self.depth, tokens)
 
-    def num_classes(self, data: Data) -> int:
-        return len(data.facts["classes"])
-
     def load(self) -> Data:
         counts = self.train_images, self.validation_images
         return load_images(self.data, self.image_size, counts, self.data_seed)

@@ -63,9 +63,6 @@ class TextsTask(SequenceTask):
     validation_examples: int = Field(default=2500, ge=1)
     curve_examples: int = Field(default=500, ge=1)
 
-    def num_classes(self, data: Data) -> int:
-        return len(data.facts["classes"])
-
     def load(self) -> Data:
         return self._load(is_tested=False)
 
