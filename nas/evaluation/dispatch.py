@@ -92,11 +92,7 @@ class Dispatcher:
         self._assign()
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """See `Evaluator`.
-
-        Raises:
-            DeviceError: no worker can train, or none starts within the time allowed.
-        """
+        """See `Evaluator`; raise DeviceError if no worker can train, or none starts in time."""
         while not self._finished and (self._pending or self._running):
             self._handle_events()
         finished, self._finished = self._finished, []

@@ -131,10 +131,8 @@ def allocate(execution: Execution, machines: Sequence[Machine]) -> list[WorkerRe
     """Return the cores and GPUs of each worker that starts at the beginning.
 
     By default there is one worker per core, or as many share each GPU as `WORKERS_PER_GPU`,
-    `WORKERS_UNDER_MPS` and the cores of its machine allow; every GPU has a worker.
-
-    Raises:
-        DeviceError: the machines have too few cores or GPUs.
+    `WORKERS_UNDER_MPS` and the cores of its machine allow; every GPU has a worker. DeviceError is
+    raised if the machines have too few cores or GPUs.
     """
     workers, gpus_per_worker = execution.fewest, execution.gpus_per_worker
     cores, gpus = sum(m.cores for m in machines), sum(m.gpus for m in machines)
@@ -207,10 +205,8 @@ def make_evaluator(
 ) -> Evaluator:
     """Return a new evaluator, which runs trainings on a backend; the caller must close it.
 
-    ``target`` is the target task with its data, see `Trial.is_target`.
-
-    Raises:
-        DeviceError: the cluster cannot be reached, or there are too few cores or GPUs.
+    ``target`` is the target task with its data, see `Trial.is_target`. DeviceError is raised if the
+    cluster cannot be reached, or has too few cores or GPUs.
     """
     if execution.backend == "ray":
         from nas.evaluation.ray_backend import RayEvaluator

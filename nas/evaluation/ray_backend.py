@@ -60,16 +60,13 @@ _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class RayEvaluator(Dispatcher):
-    """An `Evaluator` whose workers are Ray actors.
+    """An `Evaluator` whose workers are Ray actors; raises DeviceError as `make_evaluator`.
 
     Args:
         execution: options of the workers. If its ``ray_address`` is None, the evaluator uses the
             cluster that this process is connected to, or else starts a cluster on this machine.
         grace: seconds beyond the time limit after which a worker that has not answered is ended.
         target: the target task and its data, see `Trial.is_target`.
-
-    Raises:
-        DeviceError: the cluster cannot be reached, or has too few cores or GPUs.
     """
 
     def __init__(
@@ -112,8 +109,7 @@ class RayEvaluator(Dispatcher):
     def calibrate(self) -> Mapping[str, Any]:
         """See `Evaluator`; call this method only while no trial runs.
 
-        Raises:
-            DeviceError: no worker starts, or the worker is lost or has not answered in two minutes.
+        DeviceError is raised if no worker starts, or none answers within two minutes.
         """
         call = self.ready_worker().actor.calibrate.remote()
         try:

@@ -39,8 +39,7 @@ def torch_version() -> str:
 def plugins() -> tuple[str, ...]:
     """Return the names of modules outside this package that define primitives or task families.
 
-    Raises:
-        DeviceError: the script that runs defines one, so that workers cannot import it.
+    If the script that runs defines one, workers cannot import it, and DeviceError is raised.
     """
     primitive_names()  # loads installed plug-ins
     members: list[type] = [primitive.module for primitive in REGISTRY.values()]

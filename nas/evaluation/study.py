@@ -128,10 +128,7 @@ def study_at_rates(
 
     The first ``CHOOSING_SEEDS`` repeats choose each mechanism's rate, and close rates at which the
     metric is clearly worse (``nas.common.rates``). The other repeats give the values to report.
-    Names are unique.
-
-    Raises:
-        TaskError: the task offers no learning rates.
+    Names are unique. TaskError is raised if the task offers no learning rates.
     """
     names, rates = [name for name, _ in mechanisms], task.at_rates()
     scores: Scores = {name: {rate: {} for rate in rates} for name in names}

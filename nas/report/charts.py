@@ -37,11 +37,7 @@ def check_picture(path: Path) -> None:
 
 
 def write_chart(chart: altair.TopLevelMixin, path: Path) -> None:
-    """Write a chart into a file atomically, in the format of its ending; folders are created.
-
-    Raises:
-        RunError: the file cannot be written.
-    """
+    """Write a chart into a file in the format of its ending; raise RunError if that fails."""
     write_svg(svg_of(chart.to_dict()), path)
 
 

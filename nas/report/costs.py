@@ -117,11 +117,8 @@ def count_costs(
 ) -> CostTable:
     """Return the costs of one attention block of each mechanism at each sequence length.
 
-    The costs of a user's own torch module are measured.
-
-    Raises:
-        GenomeError, ViolationError: a mechanism cannot be built at these sizes.
-        ConfigError: a user's own module cannot be built at these sizes.
+    The costs of a user's own torch module are measured. A mechanism that cannot be built at these
+    sizes raises GenomeError or ViolationError, a user's own module ConfigError.
     """
     rows, lengths = [], sorted({*lengths})
     for source in sources:

@@ -170,11 +170,7 @@ def shown_by_default(listener: Listener | None) -> Iterator[Listener]:
 def follow(
     folder: Path, shown: Display, *, sleep: Callable[[float], None] = time.sleep
 ) -> RunStatus:
-    """Show a run that another process writes, until it is "finished" or "stopped"; return which.
-
-    Raises:
-        RunError: there is no such run, or it cannot be read.
-    """
+    """Show a run that another process writes, until it is "finished" or "stopped"; return which."""
     status = None
     while True:
         last = status

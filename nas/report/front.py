@@ -102,11 +102,7 @@ class Front(Result):
         }
 
     def plot(self) -> Any:
-        """Return the front as an ``altair.Chart``, which notebooks display.
-
-        Raises:
-            RunError: the run has one objective.
-        """
+        """Return the front as an ``altair.Chart``; raise RunError if the run has one objective."""
         from nas.report.front_chart import front_chart
 
         return front_chart(self.view)

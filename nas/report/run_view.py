@@ -64,11 +64,7 @@ class RunView:
 
     @classmethod
     def read(cls, run: Run, label: str | None = None, name: str | None = None) -> RunView:
-        """Return a view of an open run; ``label`` and ``name`` are the run's name by default.
-
-        Raises:
-            RunError: the record is damaged.
-        """
+        """Return a view of an open run; ``label`` and ``name`` are the run's name by default."""
         with run.snapshot():
             proposals = run.proposals()
             candidates = run.candidates(proposals=proposals)

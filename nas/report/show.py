@@ -87,14 +87,10 @@ class ShowResult(Result):
 def examine(
     source: Source, dim: int | None = None, heads: int | None = None, tokens: int | None = None
 ) -> ShowResult:
-    """Return everything known about a genome.
+    """Return everything known about a genome; raise ViolationError if it does not type-check.
 
     By default the sizes of the attention block are those of the task of the genome's run, or of
     ``Sizes`` for a genome without a run.
-
-    Raises:
-        ViolationError: the genome does not type-check.
-        RunError: the genome's run cannot be read.
     """
     try:
         plan = make_plan(source.genome)

@@ -32,12 +32,9 @@ class Tracker(Listener):
     The step of the numbers is the number of proposals so far. A tracker that fails, or has not sent
     all numbers ``TIME_LIMIT`` after the search, is ended, and a NasWarning says why.
 
-    Args:
-        name: "wandb" or "mlflow", which their environment variables configure, or "tensorboard",
-            which writes event files into the folder ``tensorboard`` of the run.
-
-    Raises:
-        ConfigError: there is no such tracker, or its package is not installed.
+    ``name`` is "wandb" or "mlflow", which their environment variables configure, or "tensorboard",
+    which writes event files into the folder ``tensorboard`` of the run. ConfigError is raised if
+    there is no such tracker, or if its package is not installed.
     """
 
     def __init__(self, name: str) -> None:

@@ -117,12 +117,9 @@ def plan_confirmation(
     rates: bool | None = None,
     time_limit: float | None = None,
 ) -> ConfirmationPlan:
-    """Select mechanisms of a run to train again.
+    """Select mechanisms of a run to train again; raise NasError if there is nothing to confirm.
 
     See ``nas.confirm`` for the arguments, and `check_user_module` for ``time_limit``.
-
-    Raises:
-        NasError: there is nothing to confirm, or an argument cannot be used.
     """
     check_count("seeds", seeds)
     check_count("members", members)

@@ -82,9 +82,7 @@ class Loop:
         evaluator.on_incident = self._on_incident
 
     def run(self) -> bool:
-        """Propose and train until all generations are complete or the space is exhausted.
-
-        Returns whether the space is exhausted.
+        """Propose and train until the run is complete; return whether the space is exhausted.
 
         Raises:
             RunError: the recorded proposals are damaged.

@@ -75,12 +75,10 @@ class Tasks:
 
 
 def longer_task(name: str, run_task: Task, argument: str) -> Task:
-    """Load a task of the same family as the run's task (``Task.kind``), with the same data.
+    """Load a task with the data of the run's task; raise ConfigError if its family is another.
 
-    The family of a gated task is that of its scored task. ``argument`` is named in the message.
-
-    Raises:
-        ConfigError: the task is of another family.
+    The family (``Task.kind``) of a gated task is that of its scored task. The message names
+    ``argument``.
     """
     family, found = run_task.main.kind, load_task(name).main.kind
     if found != family:
@@ -135,10 +133,8 @@ def starting_with(space: SearchSpace, reference: str, is_causal: bool) -> Search
 def relative_limits(space: SearchSpace, metrics: Sequence[Metric]) -> dict[str, float | None]:
     """Return the names of a space's objectives, each with its limit in ``space.region`` or None.
 
-    The name "quality" stands for the first of the task's ``metrics``.
-
-    Raises:
-        SpaceError: an objective does not exist or occurs twice, or a limit belongs to none.
+    The name "quality" stands for the first of the task's ``metrics``. SpaceError is raised if an
+    objective does not exist or occurs twice, or if a limit belongs to none.
     """
     known = (QUALITY, *(metric.name for metric in metrics), *COSTS.names())
     limits: dict[str, float | None] = {}
@@ -203,12 +199,9 @@ def train_references(
     seed: int,
     on_reference: Callable[[int, int], None],
 ) -> list[Training]:
-    """Train the reference and ``uniform`` under a task without gates.
+    """Train the reference and ``uniform`` without gates; raise RunError if a training fails.
 
     ``on_reference`` is called with the number of finished trainings and the total number.
-
-    Raises:
-        RunError: a training failed.
     """
     trainings: list[Training] = []
     for training in study(
@@ -235,11 +228,8 @@ def limit_of(
 ) -> float | None:
     """Return the value of a metric at a share of the way from ``uniform`` to the reference.
 
-    Warns:
-        NasWarning: the reference is not clearly better than ``uniform``; the limit is None.
-
-    Raises:
-        SpaceError: the limit is better than the best possible value.
+    If the reference is not clearly better than ``uniform``, a NasWarning says so, and the limit is
+    None. If the limit is better than the best possible value, SpaceError is raised.
     """
     ordered = sorted(trainings, key=lambda training: training.repeat)
     (best, error_best), (uniform, error_uniform) = (

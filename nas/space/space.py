@@ -142,10 +142,8 @@ class SearchSpace(Frozen):
     ) -> SearchSpace:
         """Return the space with other objectives and another region, where they are given.
 
-        Objectives without a region drop the limits of other objectives.
-
-        Raises:
-            ConfigError: a limit is no positive number.
+        Objectives without a region drop the limits of other objectives. A limit that is no positive
+        number raises ConfigError.
         """
         changes: dict[str, Any] = {}
         if objectives is not None:
@@ -239,8 +237,7 @@ def seeds(
 ) -> tuple[NamedMechanism, ...]:
     """Return the space's mechanisms, without those that see later tokens if either is causal.
 
-    Raises:
-        SpaceError: a mechanism does not exist, breaks a path rule or is not in the space.
+    One that does not exist, breaks a path rule or is not in the space raises SpaceError.
     """
     seeded = []
     for name in space.mechanisms:

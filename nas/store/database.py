@@ -93,7 +93,8 @@ _MEANINGS: Final = {
 class Database:
     """An open run database. Statements have named parameters; rows are tuples.
 
-    All methods raise RunError if SQLite fails. Close it, or use it as a context manager.
+    All methods raise RunError if SQLite fails or a record is damaged. Close it, or use it as a
+    context manager.
     """
 
     def __init__(self, path: Path, access: Access = "read") -> None:
@@ -134,11 +135,7 @@ class Database:
             return self._connection.execute(sql, values).fetchall()
 
     def records(self, kind: type[T], source: str, /, **values: Any) -> tuple[T, ...]:
-        """Return the records of a table, with a condition and an order in SQL.
-
-        Raises:
-            RunError: a record is damaged.
-        """
+        """Return the records of a table, with a condition and an order in SQL."""
         rows = self.query(f"SELECT record FROM {source}", **values)  # noqa: S608
         try:
             return tuple(from_json(kind, text) for (text,) in rows)

@@ -30,11 +30,7 @@ def staging_for(path: Path) -> Path:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file atomically, and create missing parent folders.
-
-    Raises:
-        RunError: the file cannot be written.
-    """
+    """Write a file atomically, in folders that are created; raise RunError if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         staging = staging_for(path)

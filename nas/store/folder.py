@@ -36,10 +36,7 @@ def create_run(
     """Create a run folder in the folder of all runs, and open it for writing.
 
     By default the name consists of date, space and seed, and of a suffix _2, _3, ... if such a
-    folder exists.
-
-    Raises:
-        RunError: the name exists or is not valid, or the folder cannot be written.
+    folder exists. RunError is raised if the name exists or is not valid, or if writing fails.
     """
     if name is not None:
         check_name(name, root)
@@ -75,13 +72,10 @@ def list_runs(root: Path = RUNS) -> tuple[list[RunSummary], list[RunError]]:
 
 
 def find_run(source: str, root: Path = RUNS) -> Path:
-    """Return the folder of a run.
+    """Return the folder of a run; raise RunError if there is no such run.
 
     ``source`` is the name of a run in ``root``, the path of a run folder or its database, or
     "latest", the run that a process began to write last.
-
-    Raises:
-        RunError: there is no such run.
     """
     folders = _run_folders(root)
     if source == LATEST:

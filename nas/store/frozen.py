@@ -46,11 +46,7 @@ def load_frozen_task(document: Document, data: str | None = None) -> Task:
 
 
 def load_unchanged(folder: Path, document: Document, task: Task) -> Data:
-    """Load and return the data of a task that was read from a run's copy of it.
-
-    Raises:
-        RunError: the task or its data have changed since the run began.
-    """
+    """Return the data of a run's task; raise RunError if task or data changed since the start."""
     data = task.load()
     fingerprint = frozen_task(task, data).fingerprint
     if fingerprint != document.fingerprint:

@@ -31,8 +31,7 @@ _held: set[Path] = set()  # lock files of this process
 def locked(folder: Path) -> Iterator[None]:
     """Lock a run within a ``with`` block; the lock file has the process and the host.
 
-    Raises:
-        RunError: this or another process writes the run, or the folder is not writable.
+    RunError is raised if this or another process writes the run, or the folder is not writable.
     """
     path = folder.resolve() / LOCK_FILE
     holder = f"process {os.getpid()} on {socket.gethostname()}"

@@ -230,9 +230,7 @@ class Run(Database):
 def open_run(folder: Path) -> Run:
     """Open a run for reading, also while another process writes it.
 
-    Raises:
-        RunError: there is no run, or its database is damaged, was not written by nas, or has
-            another schema.
+    RunError is raised if there is no run, or if its database is damaged or has another schema.
     """
     return Run(database_file(folder))
 
@@ -279,12 +277,9 @@ def find_candidate(run: Run, digest: str) -> Candidate | None:
 
 
 def find_proposal(run: Run, member: str) -> Proposal:
-    """Return the proposal of a mechanism.
+    """Return the proposal of a mechanism; raise RunError if no proposal or several match.
 
     ``member`` is the name of a find, the beginning of a digest, or one of ``NAMED_MEMBERS``.
-
-    Raises:
-        RunError: no proposal or several proposals match.
     """
     if member in NAMED_MEMBERS:
         members = named_members(run.setup.objectives, run.front())

@@ -126,11 +126,7 @@ def _member(text: str, runs: Path) -> Source:
 
 
 def genome_of_export(path: Path) -> Genome:
-    """Return the genome in an exported file's docstring, without running the file.
-
-    Raises:
-        ExportError: the file cannot be read or was not written by an export.
-    """
+    """Return the genome in an exported file, without running it; ExportError if it has none."""
     try:
         text = read_limited(path, _LARGEST_EXPORT).decode()
     except (OSError, UnicodeDecodeError) as error:

@@ -32,9 +32,8 @@ def weights_path(folder: Path, key: str) -> Path:
 def read_weights(path: Path, genome: Genome, task: ModelTask) -> list[dict[str, Tensor]]:
     """Return the state dict of the attention of each layer of a task's trained model.
 
-    Raises:
-        RunError: the file is missing or damaged, its tensors are not those of the model, or a value
-            is not finite.
+    RunError is raised if the file is missing or damaged, if its tensors are not those of the model,
+    or if a value is not finite.
     """
     import torch
     from safetensors.torch import load_file

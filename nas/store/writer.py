@@ -149,13 +149,9 @@ def this_session(command: str, *, workers: int = 1) -> Session:
 
 
 def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now) -> RunWriter:
-    """Open an existing run for writing.
+    """Open an existing run for writing; raise RunError as ``locked`` and ``open_run`` do.
 
     ``session`` describes a process that resumes the search; None leaves the search unchanged.
-
-    Raises:
-        RunError: there is no run, another process writes it, the folder is not writable, or the
-            database is damaged, was not written by nas, or has another schema.
     """
     path = database_file(folder)
     with ExitStack() as stack:
@@ -196,10 +192,8 @@ class RunRecord(AbstractContextManager["RunRecord"]):
 
     A search may write such a run at the same time: each record is one transaction. If a run cannot
     be written, a NasWarning says so, and the run is left out from then on. The file, that of
-    ``--record``, is created if it does not exist, and one process at a time may use it.
-
-    Raises:
-        RunError: the file holds something else, another process uses it, or it cannot be written.
+    ``--record``, is created if it does not exist, and one process at a time may use it; RunError is
+    raised if another uses it, if it holds something else, or if it cannot be written.
     """
 
     def __init__(self, folders: Iterable[Path], file: str | Path | None) -> None:

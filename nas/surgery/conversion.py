@@ -33,9 +33,7 @@ Shapes: TypeAlias = dict[str, tuple[int, int] | None]  # heads and features of a
 def converted(core: AttentionCore, old: Mapping[str, Linear]) -> dict[str, nn.Module]:
     """Return new projections ``q``, ``k`` and ``v``, and ``o`` if it changes; none if none changes.
 
-    Raises:
-        GenomeError: the model's heads cannot be pooled to the genome's numbers, or cannot have the
-            widths of the genome's heads.
+    GenomeError is raised if the model's heads cannot be pooled to the genome's numbers or widths.
     """
     sizes = core.sizes
     counts = {"q": sizes.heads, "k": sizes.kv_heads, "v": sizes.kv_heads, OUT: sizes.heads}

@@ -45,9 +45,7 @@ class HostSizes:
 class AttentionCore(nn.Module):
     """A module that computes a mechanism from projected queries, keys and values.
 
-    Raises:
-        GenomeError: the genome does not exist at this size.
-        ViolationError: the genome does not type-check.
+    GenomeError is raised if the genome does not exist at this size; see ``host_form`` for others.
     """
 
     def __init__(self, genome: Genome, sizes: HostSizes) -> None:

@@ -27,9 +27,8 @@ _ROTATION: Final = "rope"
 def host_form(genome: Genome, is_rotated: bool) -> Genome:
     """Return the form of a genome whose streams are named after their use as query, key or value.
 
-    Raises:
-        GenomeError: a primitive or parameter does not exist.
-        ViolationError: the genome does not type-check.
+    GenomeError is raised if a primitive or parameter does not exist, ViolationError if the genome
+    does not type-check.
     """
     genome = make_plan(genome).genome
     if is_rotated:

@@ -43,11 +43,7 @@ class Host(ABC):
 
     @abstractmethod
     def measure(self, module: nn.Module) -> HostSizes:
-        """Return the sizes of a module's attention.
-
-        Raises:
-            NasError: the module computes something that a mechanism would not keep.
-        """
+        """Return the sizes of a module's attention; NasError if a swap would not keep all."""
 
     @abstractmethod
     def install(self, module: nn.Module, core: AttentionCore) -> None:

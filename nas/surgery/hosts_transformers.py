@@ -138,10 +138,8 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """Return outputs (b, n, h, w) and attention weights of the mechanism in a module.
 
-    A causal module without a mask is causal, since transformers omits purely causal masks.
-
-    Raises:
-        NasError: the mask is that of another implementation of attention than eager and sdpa.
+    A causal module without a mask is causal, since transformers omits purely causal masks. NasError
+    is raised for the mask of another implementation of attention than eager and sdpa.
     """
     if attention_mask is not None and attention_mask.dim() != 4:
         raise NasError(

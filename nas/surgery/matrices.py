@@ -110,9 +110,7 @@ class MatrixBlock(ReferenceAttention):
 
         ``genome`` has the nodes of this block, with other operands. ``maps`` are those of the
         projections that change, by stream. Missing heads are repeated. A new bias is zero.
-
-        Raises:
-            GenomeError: the weights of an operation do not fit the new heads.
+        GenomeError is raised if the weights of an operation do not fit the new heads.
         """
         plan, state, has_bias = plan_as_written(genome), self.state_dict(), self.has_bias
         for stream in (s for s in plan.streams if s.is_projected):

@@ -31,11 +31,9 @@ def preserving(genome: Genome) -> Genome:
     """Return a genome that equals softmax attention before training.
 
     The result is the genome as it is written, or with a value of ``NEUTRAL`` for each parameter
-    ``init`` that has one (QANA: Vermillion 2025, section 4, "function-preserving").
-
-    Raises:
-        GenomeError: neither is equal; the genome has a window or other projections than multi-head
-            attention, whose projections the model keeps; or a primitive does not exist.
+    ``init`` that has one (QANA: Vermillion 2025, section 4, "function-preserving"). GenomeError is
+    raised if neither is equal, or if the genome has a window or other projections than multi-head
+    attention, whose projections the model keeps.
     """
     form = make_plan(genome).genome
     default = asdict(Projections())

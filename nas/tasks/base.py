@@ -117,10 +117,8 @@ class Task(Frozen):
     def load_test(self) -> Data:
         """Return the training examples of `load`, with the test set as validation examples.
 
-        A search never calls this method.
-
-        Raises:
-            DataError: there is no test set (as in this base class), or it cannot be read.
+        A search never calls this method. DataError is raised if there is no test set, as in this
+        base class, or if it cannot be read.
         """
         raise DataError(
             f"task {self.name!r} has no test set with data {self.data}; expected one that has, "

@@ -18,13 +18,10 @@ UNLABELLED: Final = "unsup"  # the folder of the IMDB reviews without labels
 
 
 def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
-    """Return a data spec with an absolute path, so that a resumed search finds the same data.
+    """Return a data spec with an absolute path; raise ValueError if its form is unknown.
 
     A path that begins with ~ is not changed, so that it is valid on another machine too. ``kinds``
     are the possible kinds of data, each with the form of the text after its colon, "PATH" or "".
-
-    Raises:
-        ValueError: the spec has another form.
     """
     kind, colon, rest = spec.partition(":")
     if kind not in kinds or bool(rest) != bool(kinds[kind]) or (colon and not rest):

@@ -49,9 +49,8 @@ def load_task(
 def parse_task(fields: Any, where: str) -> Task:
     """Return the task whose fields are ``fields``, as returned by ``Task.to_dict``.
 
-    Raises:
-        TaskError, ConfigError: there is no such task family, or a field is invalid; the message
-            begins with ``where``.
+    An unknown task family raises TaskError, and an invalid field ConfigError, with ``where`` at the
+    beginning of the message.
     """
     family = _family(fields, where)
     return parse_model({k: v for k, v in fields.items() if k != "kind"}, family, where)

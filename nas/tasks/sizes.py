@@ -15,10 +15,7 @@ def resized(task: ModelTask, compute: float) -> ModelTask:
 
     The weights of the layers and the examples of the training are both multiplied by about the
     square root of ``compute`` (Hoffmann et al. 2022), width and depth by equal factors. The number
-    of heads stays.
-
-    Raises:
-        TaskError: no model is so small.
+    of heads stays. TaskError is raised if no model is so small.
     """
     step = math.lcm(4, task.heads * (8 if task.width // task.heads >= WIDE_HEAD else 2))
     factor = math.sqrt(compute)

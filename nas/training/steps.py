@@ -64,8 +64,7 @@ class TrainStep:
     def __call__(self, chosen: Tensor) -> None:
         """Compute the gradients of the mean loss of the examples ``chosen``, indices (b,).
 
-        Raises:
-            Diverged: the loss is not finite, and ``checks_loss`` is set.
+        Diverged is raised if the loss is not finite and ``checks_loss`` is set.
         """
         with mixed(self.device, self.precision):
             total, targets = self.task.loss(self.model, self.examples.batch(chosen))

@@ -60,8 +60,7 @@ class Automaton:
 def compile_pattern(pattern: str, symbols: Sequence[Symbol], words: Set[str]) -> Automaton:
     """Return the automaton of an expression, by Glushkov's and the subset construction.
 
-    Raises:
-        ValueError: the expression is malformed or too large, or has a word not in ``words``.
+    ValueError is raised if it is malformed or too large, or has a word that is not in ``words``.
     """
     parsed = _Parser(pattern, words)
     # Symbols that match the same words of the expression lead to the same states.

@@ -45,10 +45,7 @@ def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
     """Return the type errors of a genome and the places where it breaks the policy's path rules.
 
     If the policy requires well-typed genomes, path rules are not applied to an ill-typed genome,
-    whose roles are unknown.
-
-    Raises:
-        GenomeError: a node names a primitive that does not exist.
+    whose roles are unknown. An unknown primitive raises GenomeError.
     """
     typing = infer(genome)
     if not genome.nodes or (policy.types and typing.problems):

@@ -34,9 +34,7 @@ class Variation:
     """Random genomes of a search space that obey the path rules of a policy.
 
     ``is_causal`` excludes genomes in which a token sees later tokens, like ``causal`` of the space.
-
-    Raises:
-        SpaceError: no genome that is allowed in the space obeys the path rules.
+    SpaceError is raised if no genome that is allowed in the space obeys the path rules.
     """
 
     def __init__(self, space: SearchSpace, policy: Policy, is_causal: bool = False) -> None:

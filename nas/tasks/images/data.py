@@ -111,8 +111,7 @@ def _folder(root: Path, size: int, *, is_test: bool) -> Source:
 def read_images(paths: Sequence[Path], size: int) -> NDArray[np.uint8]:
     """Return the middle squares of image files, scaled to shape (n, 3, size, size).
 
-    Raises:
-        DataError: images are damaged or cannot be read, or their pixels have more than 8 bits.
+    Images that cannot be read, or whose pixels have more than 8 bits, raise DataError.
     """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         decoded = list(pool.map(partial(_decode, size=size), paths))
