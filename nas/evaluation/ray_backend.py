@@ -141,12 +141,8 @@ class ActorPool:
     """Starts, calls and ends workers: Ray actors, which are processes on a cluster's machines.
 
     A worker answers one call at a time. A call returns a hashable reference at once; `wait` and
-    `get` give the answer.
-
-    Args:
-        options: Ray reference to the tuple (tasks, training function, time limit). The tasks are
-            the task and the target task, which is the same without a target.
-        data: Ray reference to the data of both tasks.
+    `get` give the answer. ``options`` and ``data`` are Ray references to the tuple (tasks, training
+    function, time limit), and to the data of both tasks: those of the task and of the target task.
     """
 
     def __init__(self, options: Any, data: Any) -> None:

@@ -67,15 +67,10 @@ class Worker:
     ) -> tuple[str, str]:
         """Load everything that trainings need; return the worker's name and its machine's Ray id.
 
-        Args:
-            version: the driver's version of torch, which this process must have.
-            plugins: names of the plug-in modules to import, and the folders of those that are
-                single files.
-            references: the arguments of ``ActorPool``.
-
-        Raises:
-            DeviceError: torch has another version or cannot use the GPU, or a plug-in cannot be
-                imported; the error names the machine.
+        ``version`` is the driver's version of torch. ``plugins`` are names of modules to import and
+        the folders of those that are single files. ``references`` are the arguments of `ActorPool`.
+        DeviceError, which names the machine, is raised if torch has another version or cannot use
+        the GPU, or if a plug-in cannot be imported.
         """
         # The driver handles a user's interrupt; an interrupt raised here is a candidate's failure.
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -45,6 +45,7 @@ def study(
 
     Repeat i of every mechanism, at every learning rate, has the same training seed, and so the same
     initial weights and the same order of examples: differences are due to mechanism and rate.
+    GenomeError is raised if a mechanism does not exist at the task's width, heads or tokens.
 
     Args:
         mechanisms: names with genomes or users' own modules. Equal mechanisms are trained once and
@@ -56,9 +57,6 @@ def study(
         keys: ``Training.key`` by name; by default the digest at the task's sizes.
         rates: those of the task's learning rates at which each mechanism is trained, by name; None
             for the task's own rate.
-
-    Raises:
-        GenomeError: a mechanism does not exist at the task's width, heads or number of tokens.
     """
     variants = {None: task} if rates is None else task.at_rates()
     places = {rate: task_fingerprint(variant, data) for rate, variant in variants.items()}

@@ -132,8 +132,7 @@ def train_guarded(
 ) -> Evaluation:
     """Call a training function, in a new process if the mechanism is a user's own torch module.
 
-    Every other exception than DeviceError, also ``SystemExit`` and ``KeyboardInterrupt``, becomes a
-    failed evaluation.
+    Every exception but DeviceError, also ``SystemExit``, becomes a failed evaluation.
     """
     start, options = time.monotonic(), {"device": device, "time_limit": time_limit}
     if trial.learning_rate is not None:
@@ -268,11 +267,7 @@ def _train(
 def _probed(
     model: nn.Module, form: ResolvedGenome | UserModule, task: ModelTask
 ) -> tuple[nn.Module, nn.Module]:
-    """Return what `probe` runs, and the module of the model that receives its input.
-
-    These are the first attention block of a genome, since all are equal, and all layers with a
-    user's module.
-    """
+    """Return what `probe` runs (a genome's first block, a user's layers), and its first module."""
     if isinstance(form, UserModule) and isinstance(model, Transformer):
         return Stack(model.layers), model.layers[0]
     block = model.attentions()[layers_of(form, task)[0]]  # type: ignore[operator]
@@ -297,8 +292,7 @@ class LocalEvaluator:
     """An `Evaluator` that trains in this process, one candidate after another: `--backend local`.
 
     A candidate that ends its process ends the search, and a candidate that hangs inside an
-    operation cannot be stopped; `ray_backend` handles both cases. ``target``: see
-    `Trial.is_target`.
+    operation cannot be stopped; `ray_backend` handles both cases.
     """
 
     workers = 1
@@ -328,10 +322,7 @@ class LocalEvaluator:
         self._pending.extend(trials)
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """See `Evaluator`: each call trains the next queued trial.
-
-        A KeyboardInterrupt that the candidate's own code raises is a failure of the candidate.
-        """
+        """See `Evaluator`; a KeyboardInterrupt that the candidate's code raises is its failure."""
         if not self._pending:
             return []
         trial = self._pending.popleft()

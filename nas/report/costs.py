@@ -53,10 +53,7 @@ def sizes_of(sources: Iterable[Source], **given: int | None) -> Sizes:
 
 @dataclass(frozen=True)
 class CostRow:
-    """The cost of one attention block of a mechanism at one sequence length.
-
-    A user's own torch module ``is_measured``; costs that cannot be measured are missing.
-    """
+    """The costs of an attention block at one sequence length; a torch module may lack some."""
 
     source: str
     name: str
@@ -67,10 +64,7 @@ class CostRow:
 
 @dataclass(frozen=True)
 class CostTable(Result):
-    """Costs of mechanisms in a model of width ``dim``, by sequence length, at batch size 1.
-
-    ``rows`` are grouped by mechanism, then sorted by length.
-    """
+    """Costs of mechanisms in a model of width ``dim`` at batch size 1, by mechanism and length."""
 
     dim: int
     heads: int

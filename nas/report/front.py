@@ -135,10 +135,7 @@ def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
 
 
 def show_front(console: Console, view: RunView) -> None:
-    """Print the Pareto front of a run, with notes, totals and suggested commands.
-
-    At least one mechanism must be trained; otherwise ``no_front`` returns the message.
-    """
+    """Print the Pareto front of a run, with notes, totals and suggested commands."""
     say(console, headline(view), "")
     if not view.members:
         say(console, no_front(view), "")

@@ -292,10 +292,7 @@ def _place(
     taken: Sequence[tuple[float, float, float]],
     size: Point,
 ) -> Point | None:
-    """Return the centre of a label of width ``2 * half`` near a point, in pixels; None if none.
-
-    It overlaps no label of ``taken`` (centres, half widths) and few ``marks`` (centres).
-    """
+    """Return a centre for a label near ``at`` that meets no ``taken`` label and few ``marks``."""
     distances, angles = map(np.ravel, np.meshgrid(DISTANCES, np.radians(ANGLES), indexing="ij"))
     x = at[0] + np.cos(angles) * (distances + half)
     y = at[1] - np.sin(angles) * (distances + LINE / 2)

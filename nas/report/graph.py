@@ -161,10 +161,7 @@ class Box:
 
 
 def graph_svg(genome: Genome, about: str = "Graph of the mechanism") -> Markup:
-    """Return the picture of a genome's graph, titled ``about``, as the text of an SVG element.
-
-    It suits light and dark backgrounds: texts and wires have the colour of the text around it.
-    """
+    """Return the picture of a genome's graph as an SVG element, for light and dark backgrounds."""
     graph = box_graph(genome)
     layers = assign_layers(graph)
     x = place_boxes(graph, layers)

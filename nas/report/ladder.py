@@ -121,7 +121,6 @@ def make_ladder(comparison: Comparison, flops: Mapping[str, float]) -> Ladder:
 
 
 def _scores(comparison: Comparison, size: str, mechanism: str, flops: float) -> SizeScores | None:
-    """Return the scores of the pairs at a size; None without two pairs."""
     base, own = (_reported(comparison, size, name) for name in (comparison.against, mechanism))
     pairs = [(base[place], own[place]) for place in base.keys() & own.keys()]
     if len(pairs) < 2:

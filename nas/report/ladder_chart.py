@@ -25,11 +25,7 @@ BEYOND: Final = 1.5  # the law is drawn up to so many times the compute of the o
 
 
 def ladder_chart(result: Ladder) -> altair.HConcatChart:
-    """Return the chart of a ladder over a logarithmic axis of compute.
-
-    On the left are the means and the law of the reference, on the right the effective speed-ups
-    with their 95 % intervals.
-    """
+    """Return the chart of a ladder: the metric with the reference's law, and the speed-ups."""
     import altair as alt
 
     compared = result.comparison

@@ -152,7 +152,6 @@ def _headline(
 
 
 def _counts(view: RunView, finds: list[Candidate]) -> str:
-    """Return how many mechanisms are better, worse, undecided, or not compared."""
     sides: dict[str, list[Candidate]] = {side: [] for side in get_args(Side)}
     for find in finds:
         lead = view.fresh[SEARCHED][find.key].difference

@@ -82,10 +82,9 @@ class TrialResult:
     def of(
         cls, proposal: Proposal, trainings: Sequence[Costs] | None, *, is_ok: bool = True
     ) -> TrialResult:
-        """Return the result of a proposal.
+        """Return the result of a proposal; ``trainings`` is None if one of them failed.
 
-        ``trainings`` is None if a training failed. ``is_ok`` is False if a training missed a score
-        that its task requires.
+        ``is_ok`` is False if a training missed a score that its task requires.
         """
         columns = zip(*trainings, strict=True) if trainings else ()
         return cls(
@@ -196,11 +195,9 @@ class Algorithm(Protocol):
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
         """Return a genome to train, without a change of the algorithm's state.
 
-        The operator ``REPEAT`` trains a mechanism of the run again with another seed.
-
-        Args:
-            rng: the only source of random numbers.
-            num_failed: number of earlier attempts for this proposal, none of them legal and new.
+        The operator ``REPEAT`` trains a mechanism of the run again with another seed. ``rng`` is
+        the only source of random numbers. ``num_failed`` is the number of earlier attempts for this
+        proposal, none of them legal and new.
         """
         ...
 

@@ -244,11 +244,7 @@ class Archive:
 
 
 def _contenders(means: Array, errors: Array, limits: Array) -> NDArray[np.bool_]:
-    """Return a mask of the mechanisms with a realistic chance to be in the front, (mechanisms,).
-
-    A mechanism has no chance if its lower confidence bounds exceed a limit, or are dominated by the
-    upper confidence bounds of another mechanism.
-    """
+    """Return a mask of the mechanisms whose confidence bounds permit that the front has them."""
     worst = means + FAR * errors
     worst = worst[front_members(worst, limits)]
     best = means - FAR * errors

@@ -18,10 +18,7 @@ SAMPLE_SHARE: Final = 0.25
 
 @ALGORITHMS.register("random")
 class RandomSearch:
-    """Random search: each proposal is a sample of the space.
-
-    Li and Talwalkar 2019, "Random search and reproducibility for neural architecture search".
-    """
+    """Random search (Li and Talwalkar 2019): each proposal is a sample of the space."""
 
     def __init__(self, context: SearchContext) -> None:
         self._context = context

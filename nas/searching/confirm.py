@@ -45,10 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConfirmationStage:
-    """A task that all selected mechanisms are trained under.
-
-    ``part`` is as ``Training.stage``. ``is_tuned``: the task's learning rates are tried.
-    """
+    """A task of a confirmation; ``part``: see ``Training.stage``, ``is_tuned``: rates are tried."""
 
     part: Stage
     task: Task

@@ -133,18 +133,14 @@ def resume_search(
 ) -> SearchResult:
     """Resume a run, and repeat trainings that failed because their worker process was lost.
 
-    If the run is complete, nothing is trained.
+    If the run is complete, nothing is trained. A NasWarning says which versions of libraries or
+    plug-ins differ from those of the last session. RunError is raised if there is no such run, if
+    another process writes it, or if its data have changed.
 
     Args:
         generations: new total number of generations, if it is greater than the run's.
         data: where the task's data are now, if they were moved. Their content must be the same.
         retry_failed: whether trainings that failed for any other reason are repeated, too.
-
-    Warns:
-        NasWarning: versions of libraries or plug-ins differ from the versions of the last session.
-
-    Raises:
-        RunError: there is no such run, another process writes it, or its data have changed.
     """
     if generations is not None:
         check_count("generations", generations)

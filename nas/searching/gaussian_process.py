@@ -252,8 +252,7 @@ class Posterior:
     def _covariance(self, x: Array, apart: Array | float = 0.0) -> Array:
         """Return covariances of mechanisms with those of the fit, without residuals.
 
-        ``x`` are scaled features, (mechanisms, features). ``apart`` are squared norms of the
-        features that no mechanism of the fit has, (mechanisms,).
+        ``x`` are scaled features, ``apart`` squared norms of the features that the fit lacks.
         """
         squared = _squared_distances(x, self._x) + np.reshape(apart, (-1, 1))
         matern = self.kernel.signal_variance * np.exp(-np.sqrt(squared) / self.kernel.length)

@@ -53,10 +53,7 @@ class _Work:
 
 
 class Loop:
-    """Runs a search in one process. The caller closes writer and evaluator.
-
-    With ``retry_failed`` all failed trainings are repeated, see `is_retried`.
-    """
+    """Runs a search in one process. The caller closes writer and evaluator."""
 
     def __init__(
         self,

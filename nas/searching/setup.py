@@ -75,10 +75,9 @@ class Tasks:
 
 
 def longer_task(name: str, run_task: Task, argument: str) -> Task:
-    """Load a task with the data of the run's task; raise ConfigError if its family is another.
+    """Load a task with the data of the run's task; ConfigError if its family (``kind``) is another.
 
-    The family (``Task.kind``) of a gated task is that of its scored task. The message names
-    ``argument``.
+    The family of a gated task is that of its scored task. The message names ``argument``.
     """
     family, found = run_task.main.kind, load_task(name).main.kind
     if found != family:

@@ -61,12 +61,9 @@ class _Beliefs:
 
 @ALGORITHMS.register("surrogate")
 class Surrogate:
-    """Proposes the offspring with the greatest expected gain.
+    """Proposes the offspring with the greatest expected gain."""
 
-    The default lag is below a generation, whose proposals would share one wrong prediction.
-    """
-
-    lag = 16
+    lag = 16  # below a generation, whose proposals would share one wrong prediction
 
     def __init__(self, context: SearchContext) -> None:
         self._context = context

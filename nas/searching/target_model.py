@@ -85,11 +85,7 @@ class TargetJoint:
 
 
 class TargetPosterior:
-    """The posterior of target qualities after the trainings of both tasks.
-
-    ``observed`` and ``target`` are trainings of the short and of the target task, by mechanism.
-    Each mechanism of ``target`` is in ``observed``, too.
-    """
+    """The posterior of target qualities; each mechanism of ``target`` is in ``observed``, too."""
 
     def __init__(
         self,

@@ -43,7 +43,6 @@ Choices = Annotated[tuple[T, ...], Field(min_length=1)]
 
 
 def _choices_of(form: type) -> GetPydanticSchema:
-    """Return the schema of a mapping from fields of ``form`` to lists of choices."""
     any_choices: Any = Choices
     hints = get_type_hints(form, include_extras=True)
     fields = {name: any_choices[hint] for name, hint in hints.items()}

@@ -93,8 +93,7 @@ _MEANINGS: Final = {
 class Database:
     """An open run database. Statements have named parameters; rows are tuples.
 
-    All methods raise RunError if SQLite fails or a record is damaged. Close it, or use it as a
-    context manager.
+    All methods raise RunError if SQLite fails or a record is damaged. Close it, or use ``with``.
     """
 
     def __init__(self, path: Path, access: Access = "read") -> None:

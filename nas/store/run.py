@@ -39,10 +39,7 @@ _IN_KEYS: Final = "(:keys IS NULL OR key IN (SELECT value FROM json_each(:keys))
 
 
 class Run(Database):
-    """The database of a run, or the file of ``--record``, and the records that it holds.
-
-    Every method and property that reads the database raises RunError if a record is damaged.
-    """
+    """The database of a run, or the file of ``--record``, and the records that it holds."""
 
     @property
     def folder(self) -> Path:
@@ -228,10 +225,7 @@ class Run(Database):
 
 
 def open_run(folder: Path) -> Run:
-    """Open a run for reading, also while another process writes it.
-
-    RunError is raised if there is no run, or if its database is damaged or has another schema.
-    """
+    """Open a run for reading; RunError if there is none, or it is damaged or has another schema."""
     return Run(database_file(folder))
 
 
@@ -266,10 +260,7 @@ def named_members(
 
 
 def find_candidate(run: Run, digest: str) -> Candidate | None:
-    """Return what a run recorded about a genome; None if a training of it failed or is missing.
-
-    Of a duplicate, the records are those of the mechanism that it duplicates.
-    """
+    """Return the records of a genome or of its duplicate; None unless all trainings succeeded."""
     with run.snapshot():
         proposal = run.proposal(digest)
         matches = () if proposal is None else run.candidates([str(proposal.key)])

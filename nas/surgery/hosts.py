@@ -73,7 +73,6 @@ def split_packed(weight: Tensor, bias: Tensor | None) -> dict[str, Linear]:
 
 
 def _converted_streams(module: Any, tokens: list[Tensor]) -> list[Tensor]:
-    """Return queries, keys and values (b, heads, n, width) by a module's separate projections."""
     streams = [getattr(module, f"{s}_proj")(t) for s, t in zip(STREAMS, tokens, strict=True)]
     widths = module.core.widths.values()
     return [split_heads(t, t.shape[-1] // w) for t, w in zip(streams, widths, strict=True)]

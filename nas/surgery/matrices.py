@@ -23,7 +23,7 @@ from nas.genome.primitives import Role
 
 Affine = Float[Tensor, "h w d+1"]
 _TOKENS: Final = 7
-_MAGNITUDES: Final = (1e-3, 0.1, 1.0, 10.0)
+_MAGNITUDES: Final = (1e-3, 0.1, 1.0, 10.0)  # of tokens; sums of weights may depend on scores
 _TOLERANCE: Final = 1e-9
 
 
@@ -38,10 +38,7 @@ def refusal(reason: str) -> GenomeError:
 
 
 class MatrixBlock(ReferenceAttention):
-    """An attention block in float64 on the CPU, executed by the reference interpreter.
-
-    Building it leaves torch's random generators unchanged.
-    """
+    """An attention block in float64 on the CPU; building it leaves torch's generators unchanged."""
 
     def __init__(self, plan: Plan, dim: int, heads: int, has_bias: bool) -> None:
         with torch.random.fork_rng(devices=[]):
@@ -146,11 +143,7 @@ def mapped(weight: Float[Tensor, "*h v w"], first: Affine) -> Affine:
 
 
 def agree(first: MatrixBlock, second: MatrixBlock) -> bool:
-    """Return whether two blocks give equal outputs, without a mask and with a causal mask.
-
-    The random tokens have several magnitudes, since the sums of a query's weights may depend on the
-    scores.
-    """
+    """Return whether two blocks give equal outputs, without a mask and with a causal mask."""
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randn(2, _TOKENS, first.dim, generator=generator, dtype=torch.float64)
     causal = torch.ones(_TOKENS, _TOKENS, dtype=torch.bool).tril()

@@ -71,10 +71,7 @@ def _neutral(node: Node) -> Node:
 
 
 def difference(genome: Genome) -> float:
-    """Return a mechanism's largest difference from softmax attention before training.
-
-    The difference is infinite if the mechanism needs as many keys as queries.
-    """
+    """Return the largest initial difference from softmax attention; infinity if a call fails."""
     params = (full_params(node) for node in genome.nodes)
     integers = [v for values in params for v in values.values() if type(v) is int]
     more_keys = 8 + max(integers, default=0)  # so that filters of the k largest scores drop keys

@@ -88,7 +88,6 @@ def _family(fields: Any, where: str) -> type[Task]:
 
 
 def _fields_for(for_data: Any, spec: Any, family: type[Task], where: str) -> dict[str, Any]:
-    """Return the fields that a task file's key ``for_data`` lists for the kind of a data spec."""
     if not isinstance(for_data, dict) or not all(isinstance(v, dict) for v in for_data.values()):
         raise ConfigError(f"{where}, for_data: expected a mapping from data to fields of the task.")
     for kind in for_data:

@@ -175,7 +175,6 @@ def warn_of_tolerance(tolerance: float, name: object) -> None:
 
 @contextmanager
 def _float64() -> Iterator[None]:
-    """Create tensors in float64 unless a dtype is given."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -258,10 +257,9 @@ def _check_gradients(
 
 
 def _changed_ends(x: Tensor, sizes: ModelSizes, is_ours: bool) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches of the first example followed by copies that end like the second.
+    """Yield batches of the first example and copies that end like the second, each with a mask.
 
-    Each comes with a mask, shape (copies, n, 1), True at the tokens that a copy shares with the
-    example.
+    The mask, (copies, n, 1), is True at the tokens that a copy shares with the example.
     """
     n = x.shape[1]
     most = ENDS if is_ours else max(ENDS // 2, TOKENS // n)

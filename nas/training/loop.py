@@ -118,7 +118,6 @@ class TrainingLoop:
 
 
 def _eval_batch(task: ModelTask, device: torch.device) -> int:
-    """Return the batch size of evaluations; on a GPU it is at least that of trainings."""
     if device.type == "cpu":
         return EVAL_BATCH
     return max(task.batch_size, EVAL_PAIRS // (task.heads * task.sizes.tokens**2))

@@ -70,7 +70,6 @@ def _ask(
     *arguments: Any,
     time_limit: float | None = CHECK_SECONDS,
 ) -> Any:
-    """Return ``function(module, sizes, *arguments)``, called in a new process."""
     try:
         return call_in_process(_call, function, module, sizes, *arguments, time_limit=time_limit)
     except ProcessEnded as error:

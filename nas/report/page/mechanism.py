@@ -68,10 +68,7 @@ def _parents(view: RunView, mechanism: Candidate) -> list[Candidate]:
 
 
 def _whole(view: RunView, mechanism: Candidate) -> dict[str, Any]:
-    """Return graph, source and lineage of a mechanism, or the reason why it has no source.
-
-    The lineage is a chain of first parents, nearest first; it is empty without a parent.
-    """
+    """Return graph, source and first parents, the nearest first, or why there is no source."""
     genome, task = mechanism.proposal.genome, view.setup.front_task
     try:
         model = parse_task(parse_yaml(task.text, task.name), task.name).main

@@ -95,7 +95,6 @@ class Variation:
         return a, "crossover_projections"
 
     def _mutate_once(self, genome: Genome, rng: np.random.Generator) -> tuple[Genome, str] | None:
-        """Return the genome after one random change, and its name; None if no change applies."""
         for kind in (self._kind(rng.random()), "graph"):
             for _ in range(TRIES):
                 name, child = self._propose(kind, genome, rng)
@@ -153,7 +152,6 @@ def _draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility
 
 
 def _change(projections: Projections, space: SearchSpace, rng: np.random.Generator) -> Projections:
-    """Return the projections with another value of one random field, if the space has one."""
     open_fields = [n for n in FIELDS if set(space.choices(n)) - {getattr(projections, n)}]
     if not open_fields:
         return projections
@@ -167,11 +165,7 @@ def _mix(a: Projections, b: Projections, rng: np.random.Generator) -> Projection
 
 
 def _fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome | None:
-    """Return the genome with projections of the space with which it type-checks; None if none do.
-
-    Fields with a value that the space does not have get its first choice. If the genome does not
-    type-check then, one or two fields change.
-    """
+    """Return the genome with the nearest projections with which it type-checks; None if none do."""
     nearest = _nearest(genome.projections, space, rng)
     candidates = (replace(genome, projections=projections) for projections in nearest)
     return next((child for child in candidates if not infer(child).problems), None)
