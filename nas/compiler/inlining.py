@@ -12,6 +12,8 @@ from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
+from torch import nn
+
 from nas.common.errors import GenomeError
 from nas.genome.primitives.base import CLASS_FLAGS
 from nas.genome.primitives.tensors import PLAIN
@@ -132,6 +134,16 @@ def globals_of(source: str) -> tuple[str, ...]:
     tree = ast.parse(source)
     read = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
     return tuple(sorted(set(read)))
+
+
+def returned(module: Any) -> ast.expr | None:
+    """Return the expression of a class that has only a method ``forward``, with only a return."""
+    if module.__bases__ != (nn.Module,):
+        return None
+    match ast.parse(source_of(module)).body:
+        case [ast.ClassDef(body=[_, ast.FunctionDef(body=[ast.Return(ast.expr() as value)])])]:
+            return value
+    return None
 
 
 def renamed(value: ast.expr, texts: Mapping[str, str]) -> str:

@@ -64,6 +64,7 @@ KERNELS: Final = Kernels(
 FLEXIBLE: Final = Kernels(
     dict.fromkeys(("softmax", "softmax_one", "softmax_sink", "sigmoid"), _PLAIN), tuple(CHANGES)
 )
+STICK_BREAKING: Final = Kernels({"stick_breaking": _PLAIN}, ())
 # Linear in the weights, and elementwise up to a factor of each head.
 _COMBINED: Final = ("add", "difference")
 
@@ -77,11 +78,12 @@ class Lowered:
     score: Step | None = None  # None for a mean, which needs no scores
     changes: tuple[Step, ...] = ()  # between score and normaliser
     mix: Step | None = None  # a difference of neighbouring heads, after the normaliser
+    rule: Step | None = None  # the delta rule that computes the values
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """The replaced steps, in order."""
-        steps = (self.score, *self.changes, self.normaliser, self.mix, self.sum)
+        steps = (self.rule, self.score, *self.changes, self.normaliser, self.mix, self.sum)
         return tuple(step for step in steps if step is not None)
 
     @property
@@ -178,6 +180,18 @@ def flexible_calls(plan: Plan) -> dict[int, Lowered]:
     return found
 
 
+def twin_calls(plan: Plan) -> dict[int, Lowered]:
+    """Return the calls of fla: causal linear attention, delta rules and stick-breaking."""
+    graph, found = _Graph(plan), {}
+    for step in () if plan.is_windowed or plan.unsafe else plan.steps:
+        call = graph.call(step) or graph.call(step, STICK_BREAKING)
+        if call is not None and call.is_linear:
+            found[step.index] = replace(call, rule=graph.rule(call))
+        elif call is not None and call.normaliser.primitive.name == "stick_breaking":
+            found[step.index] = call
+    return found
+
+
 def live(plan: Plan, calls: Calls) -> set[Ref]:
     """Return the streams and steps that the output needs if kernel calls replace some steps."""
     live: set[Ref] = {plan.steps[-1].index}
@@ -210,8 +224,9 @@ class _Graph:
     """The steps of a plan by index, and those that read each step."""
 
     def __init__(self, plan: Plan) -> None:
-        self.genome, self.steps = plan.genome, {step.index: step for step in plan.steps}
-        self.fresh = count(1 + max(self.steps))
+        self.genome = plan.genome
+        self.steps: dict[Ref, Step] = {step.index: step for step in plan.steps}
+        self.fresh = count(1 + max(step.index for step in plan.steps))
         self.readers: defaultdict[Ref, int] = defaultdict(int)
         for step in plan.steps:
             for operand in step.operands:
@@ -249,6 +264,19 @@ class _Graph:
             return None  # gates change the weight of the sink
         is_ratio = normaliser.primitive.name == "ratio"
         return None if is_ratio and not is_non_negative(self.genome, score.index) else call
+
+    def rule(self, call: Lowered) -> Step | None:
+        """Return the delta rule over a linear sum's keys and gates, whose result is summed."""
+        if call.score is None or call.is_divided:
+            return None
+        _, key, *gates = call.score.operands
+        rule, unit = self.steps.get(call.sum.operands[1].ref), self.steps.get(key.ref)
+        if rule is None or unit is None or rule.primitive.name != "delta":
+            return None
+        is_shared = self.readers[rule.index] > 1 or rule.heads != call.sum.heads
+        is_same = unit.primitive.name == "l2_norm" and unit.operands[0].ref == rule.operands[0].ref
+        is_same = is_same and {o.ref for o in gates} == {o.ref for o in rule.operands[2:]}
+        return rule if is_same and not is_shared else None
 
     def distribute(self, total: Step) -> list[Step]:
         """Return an aggregation as sums and their combination; unchanged without kernels."""

@@ -11,15 +11,12 @@ code.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from torch import nn
-
 from nas.compiler.formula import formula_of
-from nas.compiler.inlining import PROVIDED, call_line, globals_of, indented, renamed, source_of
+from nas.compiler.inlining import PROVIDED, call_line, globals_of, indented, renamed, returned
 from nas.compiler.kernels import fast_class, traceable_class
 from nas.compiler.kernels.attention import by_last, with_ones
 from nas.compiler.kernels.flexible import CHANGES, flexible_attention, is_flexible, log_sigmoid
@@ -29,13 +26,16 @@ from nas.compiler.kernels.softmax import (
     softmax_attention,
     with_features,
 )
-from nas.compiler.lowering import distributed, flexible_calls, live, lower
+from nas.compiler.kernels.twins import has_twin, twin_stick_breaking, twin_sums
+from nas.compiler.lowering import distributed, flexible_calls, live, lower, twin_calls
 from nas.compiler.masks import in_window
 from nas.compiler.source_parts import (
     SIGNATURE,
+    SIZE_LINES,
     Written,
     docstring,
     head_names,
+    key_width_line,
     product_text,
     share_lines,
     size_texts,
@@ -77,6 +77,7 @@ class _Source:
         if not is_fast:  # step by step, changed scores and pairs of heads are shorter
             calls = {i: call for i, call in calls.items() if not (call.mix or call.changes)}
         self.flexible = flexible_calls(plan) if fuse and is_fast else {}
+        self.twins = twin_calls(plan) if fuse and is_fast else {}
         self.plan, self.calls, self.is_fast = plan, calls, is_fast
         self.module_class = fast_class if is_fast else traceable_class
         needed = live(plan, calls)
@@ -93,19 +94,18 @@ class _Source:
         self.seen_readers = [s for s in readers if plan.is_windowed and not s.is_paired]
         self.fused = [c for c in calls.values() if c.function in _FUSED]
         has_others = bool(readers or self.fused) and len(self.fused) < len(calls)
-        self.has_kept = has_others or bool(self.flexible)
+        self.has_kept = has_others or bool(self.flexible or self.twins)
 
     def write(self, dim: int, heads: int, qkv_bias: bool) -> Written:
         forward = self._forward()
         needed = {s.index for s in self.steps} - {*self.calls, *self.expressions}
         # Weights that no result depends on are kept, so that initial weights are drawn alike.
         built = [s for s in self.plan.steps if s.index in needed or s.primitive.is_parametric]
-        constructor = self._constructor(built, str(qkv_bias))
         lines = [
             "class Attention(nn.Module):",
             *(f"    {line}".rstrip() for line in (*docstring(self.plan, self.formula), "")),
             f"    def __init__(self, dim: int = {dim}, heads: int = {heads}) -> None:",
-            *indented(constructor, 2),
+            *indented(self._constructor(built, str(qkv_bias)), 2),
             "",
             *indented(SIGNATURE),
             *indented(forward, 2),
@@ -132,10 +132,13 @@ class _Source:
             source = f"self.w{stream.name}(x)" if stream.is_projected else "x"
             heads = self._heads(stream.type.heads)
             lines.append(f"{stream.name} = {source}.unflatten(-1, ({heads}, -1)).transpose(1, 2)")
-        chains = {s.index for call in self.flexible.values() for s in call.steps}
+        choices = [*self.flexible.values(), *self.twins.values()]
+        chains = {s.index for call in choices for s in call.steps}
         for step in self.steps:
             if step.index in self.flexible:
-                lines += self._choice(self.flexible[step.index])
+                lines += self._flexible(self.flexible[step.index])
+            elif step.index in self.twins:
+                lines += self._twin(self.twins[step.index])
             elif step.index not in chains:
                 lines += self._step(step)
         out, projections = plan.steps[-1].variable, plan.genome.projections
@@ -198,11 +201,39 @@ class _Source:
     def _step(self, step: Step) -> list[str]:
         if step.index in self.calls:
             return self._call(self.calls[step.index])
-        return self._expression(step) or self._module_call(step)
+        arguments = [*self._arguments(step), *(f"{k}={v}" for k, v in self._extras(step).items())]
+        line = call_line(step.variable, f"self.{step.module}", arguments)
+        return self._expression(step) or [line]
 
-    def _choice(self, call: Lowered) -> list[str]:
+    def _twin(self, call: Lowered) -> list[str]:
+        """Return the lines of a call of fla, and of what runs in other cases."""
+        assert call.score is not None, "a mean has no scores"
+        heads = call.sum.heads
+        query, key, values, *gates = [self._with_heads(o, heads) for o, _ in call.operands]
+        more = [f"gates={each}" for each in gates]
+        more += ["divide=True"] * call.is_divided
+        if call.rule:
+            values = self._arguments(call.rule)[1]
+            more.append(f"strength=self.{call.rule.module}.strengths(x)")
+        condition = f"is_causal and kept is None and {self._use(has_twin)}({query}, {values})"
+        values = f"{self._use(with_ones)}({values})" if call.is_ratio else values
+        arguments = [query, key, values, self._scale(call.score), *more]
+        function = self._use(twin_sums if call.is_linear else twin_stick_breaking)
+        if call.is_ratio:
+            arguments = [call_line("", function, arguments).removeprefix(" = ")]
+            function = self._use(by_last)
+        line = call_line(call.sum.variable, function, arguments)
+        return self._choice(condition, line, call)
+
+    def _choice(self, condition: str, line: str, call: Lowered) -> list[str]:
+        """Return the lines of a choice between a call's line and the steps that it replaces."""
+        indices = {step.index for step in call.steps}
+        rest = [line for s in self.steps if s.index in indices for line in self._step(s)]
+        return [f"if {condition}:", f"    {line}", "else:", *(f"    {line}" for line in rest)]
+
+    def _flexible(self, call: Lowered) -> list[str]:
         """Return the lines of a call of FlexAttention, and of what runs in other cases."""
-        assert call.score is not None, "a mean of values has its own kernel"
+        assert call.score is not None, "a mean has no scores"
         query, key, values, *others = [self._with_heads(*each) for each in call.operands]
         mask = "mask" if self.plan.unsafe and not self.plan.is_windowed else "kept"
         arguments = [query, key, values, mask, self._scale(call.score), "is_causal"]
@@ -214,11 +245,9 @@ class _Source:
             visibility = self.plan.genome.visibility
             arguments.append(f"window=({visibility.window}, {visibility.global_tokens})")
         arguments += ["is_divided=False"] * (call.normaliser.primitive.name == "sigmoid")
-        replaced = {step.index for step in call.steps}
-        rest = [line for s in self.steps if s.index in replaced for line in self._step(s)]
         line = call_line(call.sum.variable, self._use(flexible_attention), arguments)
-        condition = f"if {self._use(is_flexible)}({query}, {values}):"
-        return [condition, f"    {line}", "else:", *(f"    {line}" for line in rest)]
+        condition = f"{self._use(is_flexible)}({query}, {values})"
+        return self._choice(condition, line, call)
 
     def _change(self, call: Lowered, step: Step, operands: list[str]) -> str:
         """Return the expression of a score's change, which takes its operand from the list."""
@@ -275,11 +304,8 @@ class _Source:
     def _fused_call(self, call: Lowered) -> str:
         assert call.score is not None, "fused attention has a score"
         # Torch repeats keys and values.
-        is_grouped = not call.mix and [o.is_repeated for o, _ in call.operands] == [
-            False,
-            True,
-            True,
-        ]
+        repeated = [operand.is_repeated for operand, _ in call.operands]
+        is_grouped = not call.mix and repeated == [False, True, True]
         arguments = [
             operand.variable if is_grouped else self._with_heads(operand, label)
             for operand, label in call.operands
@@ -297,18 +323,12 @@ class _Source:
         return call_line(call.sum.variable, name, arguments)
 
     def _expression(self, step: Step) -> list[str]:
-        """Return the assignment of a step that is one expression of its operands, else [].
-
-        The class of such a primitive has no constructor, and its ``forward`` only a return.
-        """
+        """Return the assignment of a step that is one expression of its operands, else []."""
         module: Any = self.module_class(step.primitive.module)
-        if module.__bases__ != (nn.Module,) or step.primitive.is_positional:
+        value = None if step.primitive.is_positional else returned(module)
+        if value is None:
             return []
-        match ast.parse(source_of(module)).body:
-            case [ast.ClassDef(body=[_, ast.FunctionDef(body=[ast.Return(ast.expr() as value)])])]:
-                names = list(inspect.signature(module.forward).parameters)[1:]
-            case _:
-                return []
+        names = list(inspect.signature(module.forward).parameters)[1:]
         texts = dict(zip(names, self._arguments(step), strict=False)) | self._extras(step)
         if set(names) - texts.keys() or any(operand.is_repeated for operand in step.operands):
             return []
@@ -321,10 +341,6 @@ class _Source:
             self._use(item)
         self.expressions.add(step.index)
         return [f"{step.variable} = {text}"]
-
-    def _module_call(self, step: Step) -> list[str]:
-        arguments = [*self._arguments(step), *(f"{k}={v}" for k, v in self._extras(step).items())]
-        return [call_line(step.variable, f"self.{step.module}", arguments)]
 
     def _arguments(self, step: Step) -> list[str]:
         return [self._with_heads(operand, step.heads) for operand in step.operands]
@@ -357,19 +373,9 @@ class _Source:
             for line in share_lines(name, label)
         ]
         if any(width_text(stream.type.width) == "key_width" for stream in plan.streams):
-            top, bottom = plan.genome.projections.qk_dim.split("/")
-            share = "dim // heads" if top == "1" else f"{top} * (dim // heads)"
-            shares.append(
-                f"key_width = min(dim // heads, max(2, 2 * round({share} / {2 * int(bottom)})))"
-            )
-        lines = [
-            "super().__init__()",
-            "if dim < 1 or heads < 1 or dim % heads:",
-            '    raise ValueError(f"dim {dim} and heads {heads}: heads must divide dim")',
-            "self.dim, self.heads = dim, heads",
-            *shares,
-            *(f"self.{name} = {text}" for name, text in self.scales.items()),
-        ]
+            shares.append(key_width_line(plan.genome.projections.qk_dim))
+        scales = [f"self.{name} = {text}" for name, text in self.scales.items()]
+        lines = [*SIZE_LINES, *shares, *scales]
         for stream in plan.streams:
             if stream.is_projected:
                 width = product_text(self._count(stream.type.heads), width_text(stream.type.width))

@@ -38,6 +38,13 @@ SIGNATURE: Final = [
     '    """Masks: attn_mask True where allowed, key_padding_mask True at padding."""',
 ]
 
+SIZE_LINES: Final = [
+    "super().__init__()",
+    "if dim < 1 or heads < 1 or dim % heads:",
+    '    raise ValueError(f"dim {dim} and heads {heads}: heads must divide dim")',
+    "self.dim, self.heads = dim, heads",
+]
+
 
 def head_names(plan: Plan) -> dict[str, str]:
     """Return the expression for each head count in a plan, by its label, such as "1/2"."""
@@ -51,6 +58,13 @@ def head_names(plan: Plan) -> dict[str, str]:
 def width_text(label: str | None) -> str:
     """Return the expression for a width, by its label."""
     return {"all": "dim // heads", MODEL: "dim"}.get(label or "", "key_width")
+
+
+def key_width_line(fraction: str) -> str:
+    """Return the statement that sets the width of queries and keys, an even number."""
+    top, bottom = fraction.split("/")
+    share = "dim // heads" if top == "1" else f"{top} * (dim // heads)"
+    return f"key_width = min(dim // heads, max(2, 2 * round({share} / {2 * int(bottom)})))"
 
 
 def share_lines(name: str, label: str) -> list[str]:

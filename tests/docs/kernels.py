@@ -11,7 +11,7 @@ from typing import Final
 
 from nas.compiler import Plan, make_plan
 from nas.compiler.kernels.softmax import biased_attention
-from nas.compiler.lowering import Lowered, distributed, flexible_calls, lower
+from nas.compiler.lowering import Lowered, distributed, flexible_calls, lower, twin_calls
 from nas.genome.mechanisms import MECHANISMS
 from nas.store.sources import load_genome
 
@@ -28,7 +28,9 @@ def kernels(plan: Plan) -> tuple[str, str]:
     calls, changed = lower(plan), flexible_calls(plan)
     sums = [step.index for step in plan.steps if step.primitive.name == "weighted_sum"]
     cpu = {_kernel(calls.get(index), plan) for index in sums}
+    twins = twin_calls(plan)
     gpu = {"FlexAttention" if i in changed else _kernel(calls.get(i), plan) for i in sums}
+    gpu = {f"fla, else {kernel}" for kernel in gpu} if twins else gpu
     tiers = [" and ".join(sorted(found)) if found else "none: no sums" for found in (cpu, gpu)]
     return tiers[0], tiers[1]
 

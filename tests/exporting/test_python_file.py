@@ -54,7 +54,7 @@ def test_named_mechanisms_export_exactly(tmp_path: Path, name: str, is_fast: boo
     nodes = list(ast.walk(ast.parse(text)))
     imported = [alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names]
     imported += [str(n.module) for n in nodes if isinstance(n, ast.ImportFrom)]
-    allowed = {"torch", "collections", "functools"} if is_fast else {"torch"}
+    allowed = {"torch", "collections", "functools", "fla"} if is_fast else {"torch"}
     assert {found.split(".")[0] for found in imported} <= allowed
     scope = loaded(text)
     assert scope["self_test"]() < 1e-8

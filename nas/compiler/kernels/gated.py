@@ -72,12 +72,12 @@ def gated_linear_attention(
 
 
 def is_in_chunks(tokens: int, gates: int) -> bool:
-    """Return whether gated linear attention with so many gates of a head is computed in chunks.
+    """Return whether attention with so many gates of a head is computed in chunks.
 
     With gates of features, each pair has an exponential for each feature. A traced graph, which is
     valid for any number of tokens, computes all pairs.
     """
-    return not is_traced() and tokens > (4 * CHUNK if gates == 1 else PAIRED_TOKENS)
+    return not is_traced() and tokens > {0: 2 * CHUNK, 1: CHUNK}.get(gates, PAIRED_TOKENS)
 
 
 def gated_sums(query: Tokens, key: Tokens, values: Tokens, gates: Gates) -> Tokens:
@@ -118,7 +118,9 @@ def edges(
 
 
 def past_products(
-    query: Float[Tensor, "... n w"], key: Float[Tensor, "... n w"], gates: Float[Tensor, "... n g"]
+    query: Float[Tensor, "... n w"],
+    key: Float[Tensor, "... n w"],
+    gates: Float[Tensor, "... n g"] | None,
 ) -> Float[Tensor, "... n n"]:
     """Return q_i G_ij·k_j for j <= i, and zeros for later j.
 
@@ -126,9 +128,11 @@ def past_products(
     from the middle and keys decayed to the middle. The halves are computed in the same way.
     """
     length = query.shape[-2]
+    if gates is None:
+        return (query @ key.mT).tril()
     if gates.shape[-1] == 1:
-        decay = torch.exp(log_decay(gates, gates.mT))
-        return (query @ key.mT * decay).tril()
+        later = torch.ones(length, length, dtype=torch.bool, device=gates.device).triu(1)
+        return query @ key.mT * (gates - gates.mT).masked_fill(later, -torch.inf).exp()
     if length <= PAIRED_TOKENS:
         decay = torch.exp(log_decay(gates[..., :, None, :], gates[..., None, :, :]))
         return torch.einsum("...ijw,...jw->...ij", query[..., :, None, :] * decay, key).tril()
@@ -144,24 +148,29 @@ def past_products(
 
 def solve_in_chunks(erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
     """Return the result of ``without_erased``, for long sequences chunk by chunk."""
-    length, width = keys.shape[2], 1 if gates is None else gates.shape[-1]
-    if is_traced() or length <= (2 * CHUNK if width == 1 else PAIRED_TOKENS):
+    length = keys.shape[2]
+    if not is_in_chunks(length, 0 if gates is None else gates.shape[-1]):
         return without_erased(erase, keys, values, gates)
-    gates = torch.zeros_like(erase[..., :1]) if gates is None else gates
-    erase, keys, values, gates = (in_chunks(x, values.dtype) for x in (erase, keys, values, gates))
-    start, end = edges(gates)
+    erase, keys, values = (in_chunks(x, values.dtype) for x in (erase, keys, values))
+    kept: Tensor | None = None
+    reading, written = erase, keys  # decayed from the start of the chunk, and to its end
+    if gates is not None:
+        gates = in_chunks(gates, values.dtype)
+        start, end = edges(gates)
+        reading, written = erase * torch.exp(gates - start), keys * torch.exp(end - gates)
+        kept = torch.exp(end - start).mT
     # Autocast returns 16 bits from products; the solver accepts 32 and 64.
     overlap = past_products(erase, keys, gates).to(values.dtype).tril(-1)
-    both = torch.cat((values, erase * torch.exp(gates - start)), dim=-1)
+    both = torch.cat((values, reading), dim=-1)
     solved = torch.linalg.solve_triangular(overlap, both, upper=False, unitriangular=True)
     fresh, corrections = solved.split((values.shape[-1], keys.shape[-1]), dim=-1)
-    columns, kept = (keys * torch.exp(end - gates)).mT, torch.exp(end - start).mT
     state = values.new_zeros(*keys.shape[:2], keys.shape[-1], values.shape[-1])
     out = []
     for chunk in range(keys.shape[2]):
         out.append(fresh[:, :, chunk] - corrections[:, :, chunk] @ state)
         if chunk + 1 < keys.shape[2]:
-            state = kept[:, :, chunk] * state + columns[:, :, chunk] @ out[-1]
+            state = state if kept is None else kept[:, :, chunk] * state
+            state = state + written[:, :, chunk].mT @ out[-1]
     return torch.cat(out, dim=2)[:, :, :length]
 
 

@@ -1,0 +1,89 @@
+"""Attention by flash-linear-attention (fla), a library of Triton kernels for GPUs and bfloat16.
+
+The library is optional: ``pip install attention-nas[gpu]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nas.compiler.kernels import is_traced
+from nas.genome.primitives.tensors import Gates, Query, Sums, Tokens, Values
+
+TWIN_TOKENS: Final = 256  # for fewer, fla's search for the best settings of a kernel does not pay
+TWIN_WIDTH: Final = 256  # of a head, the most that fla computes
+# Without and with the delta rule: without gates, with gates of a head, with gates of features.
+TWINS: Final = (
+    ("chunk_simple_gla", "chunk_simple_gla", "chunk_gla"),
+    ("chunk_delta_rule", "chunk_gated_delta_rule", "chunk_kda"),
+)
+
+
+@cache
+def twin(name: str) -> Callable[..., tuple[Tensor, Tensor]] | None:
+    """Return a function of fla, or None if the library is not installed."""
+    try:
+        import fla.ops
+    except ModuleNotFoundError:
+        return None
+    function: Callable[..., tuple[Tensor, Tensor]] = getattr(fla.ops, name)
+    return function
+
+
+def computed_dtype(tensor: Tensor) -> torch.dtype:
+    """Return the type in which matrix products of a tensor are computed."""
+    device = tensor.device.type
+    is_cast = torch.is_autocast_enabled(device) and tensor.dtype != torch.float64
+    return torch.get_autocast_dtype(device) if is_cast else tensor.dtype
+
+
+def has_twin(query: Query, values: Values) -> bool:
+    """Whether fla is installed and computes attention of these operands."""
+    if is_traced() or not query.is_cuda or computed_dtype(query) != torch.bfloat16:
+        return False
+    is_fitting = max(query.shape[3], values.shape[3]) <= TWIN_WIDTH
+    return is_fitting and query.shape[2] >= TWIN_TOKENS and twin(TWINS[0][0]) is not None
+
+
+def twin_sums(
+    query: Tokens,
+    key: Tokens,
+    values: Tokens,
+    scale: float,
+    *,
+    gates: Gates | None = None,
+    strength: Tokens | None = None,
+    divide: bool = False,
+) -> Sums:
+    """Return scale q_t·S_t for each token t, with S_t = diag(f_t) S_{t-1} + k_t^T u_t.
+
+    u_t is v_t, or with ``strength`` b the delta rule's b_t (v_t - k_t diag(f_t) S_{t-1}). The gates
+    f are 1 if there are none. With ``divide`` the sums are divided by the number of their tokens.
+    """
+    kind, more = computed_dtype(query), {}
+    width = 0 if gates is None else gates.shape[-1]
+    if gates is not None:
+        logarithms = torch.diff(F.pad(gates, (0, 0, 1, 0)), dim=2).transpose(1, 2)
+        more["g"] = logarithms if width > 1 else logarithms[..., 0]
+    if strength is not None:
+        more["beta"] = strength[..., 0].transpose(1, 2)
+    function = twin(TWINS[strength is not None][min(width, 2)])
+    assert function is not None, "has_twin found the library"
+    operands = (x.transpose(1, 2).to(kind) for x in (query, key, values))
+    sums = function(*operands, scale=scale, **more)[0].transpose(1, 2)
+    count = torch.arange(1, 1 + sums.shape[2], device=sums.device)[:, None]
+    return sums / count.to(sums.dtype) if divide else sums
+
+
+def twin_stick_breaking(query: Query, key: Tokens, values: Values, scale: float) -> Sums:
+    """Return causal attention with the weights of the primitive ``stick_breaking``."""
+    function, kind = twin("parallel_stickbreaking_attn"), computed_dtype(query)
+    assert function is not None, "has_twin found the library"
+    operands = (x.transpose(1, 2).to(kind) for x in (query, key, values))
+    return function(*operands, scale=scale, attend_current=True)[0].transpose(1, 2)
