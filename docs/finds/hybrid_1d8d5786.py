@@ -47,17 +47,6 @@ def unit_length(tokens: Tensor) -> Tensor:
     return F.normalize(exact, dim=-1, eps=1e-3).to(tokens.dtype)
 
 
-def count_visible(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return each query's number of visible keys, at least 1, broadcastable to (b, h, q, 1)."""
-    # In float32 at least: bfloat16 cannot represent odd numbers above 256.
-    exact = torch.promote_types(scores.dtype, torch.float32)
-    keys = scores.shape[-1]
-    if mask is None:
-        return torch.full((1,), keys, dtype=exact, device=scores.device)
-    visible = mask.expand(*mask.shape[:-1], keys).sum(dim=-1, keepdim=True)
-    return visible.clamp(min=1).to(exact)
-
-
 def is_traced() -> bool:
     """Whether torch compiles or exports the code that calls this function, for any length."""
     return torch.compiler.is_compiling()
@@ -101,6 +90,39 @@ def sum_of_all(query: Tensor, key: Tensor, values: Tensor) -> Tensor:
     return query @ repeat_heads(sums, query.shape[1])
 
 
+def count_visible(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return each query's number of visible keys, at least 1, broadcastable to (b, h, q, 1)."""
+    # In float32 at least: bfloat16 cannot represent odd numbers above 256.
+    exact = torch.promote_types(scores.dtype, torch.float32)
+    keys = scores.shape[-1]
+    if mask is None:
+        return torch.full((1,), keys, dtype=exact, device=scores.device)
+    visible = mask.expand(*mask.shape[:-1], keys).sum(dim=-1, keepdim=True)
+    return visible.clamp(min=1).to(exact)
+
+
+def sum_of_pairs(weights: Tensor, values: Tensor, mask: Tensor | None, divide: bool) -> Tensor:
+    """Return the sums of the visible values times their weights, or with ``divide`` the means."""
+    values = repeat_heads(values, weights.shape[1])
+    if divide:
+        weights = weights / count_visible(weights, mask).to(weights.dtype)
+    return (weights if mask is None else weights.masked_fill(~mask, 0.0)) @ values
+
+
+def in_rows(tokens: Tensor) -> Tensor:
+    """Return the tokens in chunks, of which zeros fill the last."""
+    return F.pad(tokens, (0, 0, 0, -tokens.shape[2] % 128)).unflatten(2, (-1, 128))
+
+
+def with_earlier(within: Tensor, rows: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    """Return the sums of each chunk plus those of linear attention over the chunks before it."""
+    sums = columns.mT @ values
+    # Not cumsum - sums: then the rounding of later tokens would change earlier results.
+    before = F.pad(sums[:, :, :-1].cumsum(dim=2), (0, 0, 0, 0, 1, 0))
+    result: Tensor = (within + rows @ before).flatten(2, 3)
+    return result
+
+
 def sums_so_far(query: Tensor, key: Tensor, values: Tensor) -> Tensor:
     """Return query_i·(the sum of key_j^T values_j over j <= i) for each token i.
 
@@ -108,16 +130,9 @@ def sums_so_far(query: Tensor, key: Tensor, values: Tensor) -> Tensor:
     key^T·values.
     """
     heads, n = query.shape[1:3]
-    rows, columns, row_values = (
-        F.pad(repeat_heads(x, heads), (0, 0, 0, -n % 128)).unflatten(2, (-1, 128))
-        for x in (query, key, values)
-    )
-    within = (rows @ columns.transpose(-2, -1)).tril() @ row_values
-    sums = columns.transpose(-2, -1) @ row_values
-    # Not cumsum - sums: then the rounding of later tokens would change earlier results.
-    before = F.pad(sums[:, :, :-1].cumsum(dim=2), (0, 0, 0, 0, 1, 0))
-    result: Tensor = (within + rows @ before).flatten(2, 3)[:, :, :n]
-    return result
+    rows, columns, row_values = (in_rows(repeat_heads(x, heads)) for x in (query, key, values))
+    within = (rows @ columns.mT).tril() @ row_values
+    return with_earlier(within, rows, columns, row_values)[:, :, :n]
 
 
 def linear_attention(
@@ -145,11 +160,7 @@ def linear_attention(
             return sums / count.to(query.dtype) if divide else sums
         return sum_of_all(query, key, values / count.to(values.dtype) if divide else values)
     mask = past_keys(query, key, mask) if is_causal else mask
-    weights = query @ repeat_heads(key, query.shape[1]).mT
-    values = repeat_heads(values, query.shape[1])
-    if divide:
-        weights = weights / count_visible(weights, mask).to(weights.dtype)
-    return (weights if mask is None else weights.masked_fill(~mask, 0.0)) @ values
+    return sum_of_pairs(query @ repeat_heads(key, query.shape[1]).mT, values, mask, divide)
 
 
 def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
@@ -257,25 +268,26 @@ class Delta(nn.Module):
         mask: Tensor | None = None,
     ) -> Tensor:
         exact = torch.promote_types(tokens.dtype, torch.float32)
-        strength = drop_padding(torch.sigmoid(self.strength(x)).mT[..., None], mask).to(exact)
+        strength = drop_padding(self.strengths(x), mask).to(exact)
         keys = F.normalize(keys.to(exact), dim=-1)
         values = strength * tokens.to(exact)
         return self.solve(strength * keys, keys, values, gates).to(tokens.dtype)
 
+    def strengths(self, x: Tensor) -> Tensor:
+        """Return b of each token and head, as tokens of width 1."""
+        return torch.sigmoid(self.strength(x)).mT[..., None]
+
     def solve(self, erase: Tensor, keys: Tensor, values: Tensor, gates: Tensor | None) -> Tensor:
         return without_erased(erase, keys, values, gates)
-
-
-CHUNK = 64
-
-
-PAIRED_TOKENS = 8
 
 
 def edges(gates: Tensor) -> tuple[Tensor, Tensor]:
     """Return the sums of each chunk's gates before its first token, and at its last token."""
     end = gates[:, :, :, -1:]
     return F.pad(end[:, :, :-1], (0, 0, 0, 0, 1, 0)), end
+
+
+CHUNK = 64
 
 
 def in_chunks(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -286,16 +298,30 @@ def in_chunks(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype).unflatten(2, (-1, CHUNK))
 
 
-def past_products(query: Tensor, key: Tensor, gates: Tensor) -> Tensor:
+PAIRED_TOKENS = 8
+
+
+def is_in_chunks(tokens: int, gates: int) -> bool:
+    """Return whether attention with so many gates of a head is computed in chunks.
+
+    With gates of features, each pair has an exponential for each feature. A traced graph, which is
+    valid for any number of tokens, computes all pairs.
+    """
+    return not is_traced() and tokens > {0: 2 * CHUNK, 1: CHUNK}.get(gates, PAIRED_TOKENS)
+
+
+def past_products(query: Tensor, key: Tensor, gates: Tensor | None) -> Tensor:
     """Return q_i G_ij·k_j for j <= i, and zeros for later j.
 
     With gates of features, pairs of the first and the second half are products of queries decayed
     from the middle and keys decayed to the middle. The halves are computed in the same way.
     """
     length = query.shape[-2]
+    if gates is None:
+        return (query @ key.mT).tril()
     if gates.shape[-1] == 1:
-        decay = torch.exp(log_decay(gates, gates.mT))
-        return (query @ key.mT * decay).tril()
+        later = torch.ones(length, length, dtype=torch.bool, device=gates.device).triu(1)
+        return query @ key.mT * (gates - gates.mT).masked_fill(later, -torch.inf).exp()
     if length <= PAIRED_TOKENS:
         decay = torch.exp(log_decay(gates[..., :, None, :], gates[..., None, :, :]))
         return torch.einsum("...ijw,...jw->...ij", query[..., :, None, :] * decay, key).tril()
@@ -311,24 +337,29 @@ def past_products(query: Tensor, key: Tensor, gates: Tensor) -> Tensor:
 
 def solve_in_chunks(erase: Tensor, keys: Tensor, values: Tensor, gates: Tensor | None) -> Tensor:
     """Return the result of ``without_erased``, for long sequences chunk by chunk."""
-    length, width = keys.shape[2], 1 if gates is None else gates.shape[-1]
-    if is_traced() or length <= (2 * CHUNK if width == 1 else PAIRED_TOKENS):
+    length = keys.shape[2]
+    if not is_in_chunks(length, 0 if gates is None else gates.shape[-1]):
         return without_erased(erase, keys, values, gates)
-    gates = torch.zeros_like(erase[..., :1]) if gates is None else gates
-    erase, keys, values, gates = (in_chunks(x, values.dtype) for x in (erase, keys, values, gates))
-    start, end = edges(gates)
+    erase, keys, values = (in_chunks(x, values.dtype) for x in (erase, keys, values))
+    kept: Tensor | None = None
+    reading, written = erase, keys  # decayed from the start of the chunk, and to its end
+    if gates is not None:
+        gates = in_chunks(gates, values.dtype)
+        start, end = edges(gates)
+        reading, written = erase * torch.exp(gates - start), keys * torch.exp(end - gates)
+        kept = torch.exp(end - start).mT
     # Autocast returns 16 bits from products; the solver accepts 32 and 64.
     overlap = past_products(erase, keys, gates).to(values.dtype).tril(-1)
-    both = torch.cat((values, erase * torch.exp(gates - start)), dim=-1)
+    both = torch.cat((values, reading), dim=-1)
     solved = torch.linalg.solve_triangular(overlap, both, upper=False, unitriangular=True)
     fresh, corrections = solved.split((values.shape[-1], keys.shape[-1]), dim=-1)
-    columns, kept = (keys * torch.exp(end - gates)).mT, torch.exp(end - start).mT
     state = values.new_zeros(*keys.shape[:2], keys.shape[-1], values.shape[-1])
     out = []
     for chunk in range(keys.shape[2]):
         out.append(fresh[:, :, chunk] - corrections[:, :, chunk] @ state)
         if chunk + 1 < keys.shape[2]:
-            state = kept[:, :, chunk] * state + columns[:, :, chunk] @ out[-1]
+            state = state if kept is None else kept[:, :, chunk] * state
+            state = state + written[:, :, chunk].mT @ out[-1]
     return torch.cat(out, dim=2)[:, :, :length]
 
 

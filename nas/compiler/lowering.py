@@ -11,6 +11,7 @@ the same            softmax and ``head_difference``  the same, with the values o
 the same, changed   softmax, with a sink or without  the same, with biases and a sink as keys
 scaled_dot_product  softmax_free, ratio              query·(key^T·values), Katharopoulos et al. 2020
 gated_product       softmax_free, ratio              the same in chunks, Yang et al. 2024
+quadratic_product   softmax_free, ratio              the same with the products of features
 any                 uniform                          a mean of the values
 ==================  ===============================  ==============================================
 
@@ -33,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from nas.compiler.kernels.attention import linear_attention, visible_mean
 from nas.compiler.kernels.flexible import CHANGES
 from nas.compiler.kernels.gated import gated_linear_attention
+from nas.compiler.kernels.quadratic import quadratic_attention, quadratic_width
 from nas.compiler.kernels.softmax import biased_attention, differential_attention, softmax_attention
 from nas.compiler.plan import Operand
 from nas.genome import Ref
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     Calls = Mapping[int, "Lowered"]
 
 _PLAIN: Final = ("scaled_dot_product",)
-_GATED: Final = ("scaled_dot_product", "gated_product")
+_LINEAR: Final = ("scaled_dot_product", "gated_product", "quadratic_product")
 
 
 class Kernels(NamedTuple):
@@ -58,7 +60,7 @@ class Kernels(NamedTuple):
 
 KERNELS: Final = Kernels(
     dict.fromkeys(("softmax", "softmax_one", "softmax_sink"), _PLAIN)
-    | dict.fromkeys(("softmax_free", "ratio"), _GATED),
+    | dict.fromkeys(("softmax_free", "ratio"), _LINEAR),
     ("decay", "key_bias"),
 )
 FLEXIBLE: Final = Kernels(
@@ -92,6 +94,8 @@ class Lowered:
         if self.score is None:
             return visible_mean
         if self.is_linear:
+            if self.is_quadratic:
+                return quadratic_attention
             return gated_linear_attention if self.is_gated else linear_attention
         if self.mix is not None:
             return differential_attention
@@ -144,6 +148,20 @@ class Lowered:
         return self.score is not None and self.score.primitive.name == "gated_product"
 
     @property
+    def is_quadratic(self) -> bool:
+        """Whether scores are squares of products, or quadratic functions of them."""
+        return self.score is not None and self.score.primitive.name == "quadratic_product"
+
+    @property
+    def is_square(self) -> bool:
+        """Whether scores are squares of products."""
+        return self.score is not None and self.score.params.get("form") == "square"
+
+    def features(self, width: int) -> int:
+        """Return the number of features of linear attention over keys of this width."""
+        return quadratic_width(width, self.is_square) if self.is_quadratic else width
+
+    @property
     def is_ratio(self) -> bool:
         """Whether the weights are the scores divided by their sum, which the kernel computes."""
         return self.normaliser.primitive.name == "ratio"
@@ -185,7 +203,7 @@ def twin_calls(plan: Plan) -> dict[int, Lowered]:
     graph, found = _Graph(plan), {}
     for step in () if plan.is_windowed or plan.unsafe else plan.steps:
         call = graph.call(step) or graph.call(step, STICK_BREAKING)
-        if call is not None and call.is_linear:
+        if call is not None and call.is_linear and not call.is_quadratic:
             found[step.index] = replace(call, rule=graph.rule(call))
         elif call is not None and call.normaliser.primitive.name == "stick_breaking":
             found[step.index] = call

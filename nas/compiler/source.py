@@ -281,6 +281,7 @@ class _Source:
         arguments = [query, key, values, mask, self._scale(call.score), *causal]
         arguments += self._changes(call, more)
         arguments += ["divide=False"] if call.is_linear and not call.is_divided else []
+        arguments += ["is_square=True"] * (call.is_quadratic and call.is_square)
         lines.append(call_line(target, function, arguments))
         return [*lines, f"{name} = {self._use(by_last)}({target})"] if call.is_ratio else lines
 

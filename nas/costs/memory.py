@@ -98,4 +98,6 @@ def _sum_numbers(plan: Plan, call: Lowered, sizes: ModelSizes) -> int:
     if call.score is None:
         return heads * width
     size = plan.call_sizes(call.score, sizes)
-    return heads * (size.width * width + call.is_gated * size.gates)  # and the last gates
+    return heads * (
+        call.features(size.width) * width + call.is_gated * size.gates
+    )  # and the last gates

@@ -148,13 +148,15 @@ def _kernel(
     plan: Plan, call: Lowered, sizes: ModelSizes, is_causal: bool
 ) -> tuple[Arguments, tuple[OperandSize, ...]]:
     causal = is_causal and not plan.is_windowed  # the mask of a window is causal itself
-    function, options, has_more_keys = call.function, {"is_causal": causal}, False
+    function, has_more_keys = call.function, False
+    options: dict[str, Any] = {"is_causal": causal}
     operands = [
         _operand(operand.type, head_count(label, sizes.heads), sizes)
         for operand, label in call.operands
     ]
     if call.is_linear:
         options["divide"] = call.is_divided
+        options |= {"scale": 1.0, "is_square": call.is_square} if call.is_quadratic else {}
         if call.is_ratio:  # the sum of the weights is a further feature of the values
             operands[2] = _wider(operands[2])
     elif call.score is not None:

@@ -74,6 +74,11 @@ CASES: dict[str, tuple[Nodes, dict[str, Any]]] = {
         {"kv_heads": "1/4"},
     ),
     "ratio": (attend(*POSITIVE, normaliser="ratio"), {"kv_heads": "1/4"}),
+    "taylor": (attend(("quadratic_product", "qk"), normaliser="ratio"), {"kv_heads": "1/4"}),
+    "square": (
+        attend(("quadratic_product", "qk", {"form": "square"}), normaliser="softmax_free"),
+        {"qk_dim": "1/2"},
+    ),
     "gated": (
         (("forget_gate", "k"), ("gated_product", ["q", "k", 0]), *GATED),
         {"kv_heads": "1/4"},
@@ -85,7 +90,7 @@ CASES: dict[str, tuple[Nodes, dict[str, Any]]] = {
 
 CALLS = (
     *("softmax_attention(", "differential_attention(", "biased_attention("),
-    *("linear_attention(", "visible_mean("),
+    *("linear_attention(", "quadratic_attention(", "visible_mean("),
 )
 COUNTS = {"difference": 2, "sum_of_differences": 3}  # of kernel calls; others have one
 
@@ -104,6 +109,17 @@ def test_a_lowered_graph_equals_the_interpreter(case: str) -> None:
     """Of many tokens; few, with every kind of mask, are in test_source."""
     nodes, projections = CASES[case]
     check_equal(build(*nodes, **projections), LONG, masks(LONG)["mask"] | {"is_causal": True})
+
+
+@pytest.mark.parametrize("case", ["taylor", "square"])
+def test_quadratic_scores_of_many_tokens_are_computed_by_features(case: str) -> None:
+    nodes, projections = CASES[case]
+    found, lengths = build(*nodes, **projections), CostContext(ModelSizes(32, 8, 4, LONG))
+    padding = masks(LONG)["padding"]
+    check_equal(found, LONG, {}, {"is_causal": True}, padding, padding | {"is_causal": True})
+    plain = build(*attend(("quadratic_product", "qk"), normaliser="softmax"), **projections)
+    cached, stored = (kv_cache_bytes_per_token(make_plan(g), lengths) for g in (found, plain))
+    assert cached < stored / 2
 
 
 @pytest.mark.parametrize("case", CASES)

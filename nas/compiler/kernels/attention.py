@@ -92,8 +92,14 @@ def linear_attention(
             return sums / count.to(query.dtype) if divide else sums
         return sum_of_all(query, key, values / count.to(values.dtype) if divide else values)
     mask = past_keys(query, key, mask) if is_causal else mask
-    weights = query @ repeat_heads(key, query.shape[1]).mT
-    values = repeat_heads(values, query.shape[1])
+    return sum_of_pairs(query @ repeat_heads(key, query.shape[1]).mT, values, mask, divide)
+
+
+def sum_of_pairs(
+    weights: Float[Tensor, "b h q k"], values: Float[Tensor, "b s k v"], mask: Mask, divide: bool
+) -> Sums:
+    """Return the sums of the visible values times their weights, or with ``divide`` the means."""
+    values = repeat_heads(values, weights.shape[1])
     if divide:
         weights = weights / count_visible(weights, mask).to(weights.dtype)
     return (weights if mask is None else weights.masked_fill(~mask, 0.0)) @ values
@@ -137,13 +143,25 @@ def sums_so_far(
     key^T·values.
     """
     heads, n = query.shape[1:3]
-    rows, columns, row_values = (
-        F.pad(repeat_heads(x, heads), (0, 0, 0, -n % 128)).unflatten(2, (-1, 128))
-        for x in (query, key, values)
-    )
-    within = (rows @ columns.transpose(-2, -1)).tril() @ row_values
-    sums = columns.transpose(-2, -1) @ row_values
+    rows, columns, row_values = (in_rows(repeat_heads(x, heads)) for x in (query, key, values))
+    within = (rows @ columns.mT).tril() @ row_values
+    return with_earlier(within, rows, columns, row_values)[:, :, :n]
+
+
+def in_rows(tokens: Tokens) -> Float[Tensor, "b h m 128 w"]:
+    """Return the tokens in chunks, of which zeros fill the last."""
+    return F.pad(tokens, (0, 0, 0, -tokens.shape[2] % 128)).unflatten(2, (-1, 128))
+
+
+def with_earlier(
+    within: Float[Tensor, "b h m c v"],
+    rows: Float[Tensor, "b h m c w"],
+    columns: Float[Tensor, "b h m c w"],
+    values: Float[Tensor, "b h m c v"],
+) -> Float[Tensor, "b h n v"]:
+    """Return the sums of each chunk plus those of linear attention over the chunks before it."""
+    sums = columns.mT @ values
     # Not cumsum - sums: then the rounding of later tokens would change earlier results.
     before = F.pad(sums[:, :, :-1].cumsum(dim=2), (0, 0, 0, 0, 1, 0))
-    result: Tensor = (within + rows @ before).flatten(2, 3)[:, :, :n]
+    result: Tensor = (within + rows @ before).flatten(2, 3)
     return result

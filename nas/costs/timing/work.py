@@ -18,6 +18,7 @@ from typing import Any, Final
 from nas.compiler import Plan
 from nas.compiler.kernels.attention import is_by_sums
 from nas.compiler.kernels.gated import is_in_chunks
+from nas.compiler.kernels.quadratic import is_by_features
 from nas.compiler.lowering import Lowered, distributed, live, lower
 from nas.compiler.plan import Step
 from nas.costs import CostContext
@@ -101,12 +102,13 @@ def _linear_call(
         is_by_pairs = plan.is_windowed or not is_in_chunks(size.tokens, size.gates)
         kernel, numbers = "@gated", pairs * size.gates
     else:
-        is_by_pairs = plan.is_windowed or not is_by_sums(size.tokens, size.width, is_causal)
+        without_pairs = is_by_features if call.is_quadratic else is_by_sums
+        is_by_pairs = plan.is_windowed or not without_pairs(size.tokens, size.width, is_causal)
         kernel, numbers = "@linear", pairs
     if is_by_pairs:
         kernel += ".pairs"
     else:
-        numbers = size.heads * size.tokens * size.width
+        numbers = size.heads * size.tokens * call.features(size.width)
     name = _name(call.score, size) + kernel
     yield name, numbers
     yield f"{name}.macs", total_macs(profile(plan, call, sizes, is_causal=is_causal))
