@@ -119,8 +119,7 @@ def with_earlier(within: Tensor, rows: Tensor, columns: Tensor, values: Tensor) 
     sums = columns.mT @ values
     # Not cumsum - sums: then the rounding of later tokens would change earlier results.
     before = F.pad(sums[:, :, :-1].cumsum(dim=2), (0, 0, 0, 0, 1, 0))
-    result: Tensor = (within + rows @ before).flatten(2, 3)
-    return result
+    return (within + rows @ before).flatten(2, 3)
 
 
 def sums_so_far(query: Tensor, key: Tensor, values: Tensor) -> Tensor:
@@ -131,8 +130,9 @@ def sums_so_far(query: Tensor, key: Tensor, values: Tensor) -> Tensor:
     """
     heads, n = query.shape[1:3]
     rows, columns, row_values = (in_rows(repeat_heads(x, heads)) for x in (query, key, values))
-    within = (rows @ columns.mT).tril() @ row_values
-    return with_earlier(within, rows, columns, row_values)[:, :, :n]
+    return with_earlier((rows @ columns.mT).tril() @ row_values, rows, columns, row_values)[
+        :, :, :n
+    ]
 
 
 def linear_attention(
@@ -358,8 +358,8 @@ def solve_in_chunks(erase: Tensor, keys: Tensor, values: Tensor, gates: Tensor |
     for chunk in range(keys.shape[2]):
         out.append(fresh[:, :, chunk] - corrections[:, :, chunk] @ state)
         if chunk + 1 < keys.shape[2]:
-            state = state if kept is None else kept[:, :, chunk] * state
-            state = state + written[:, :, chunk].mT @ out[-1]
+            earlier = state if kept is None else kept[:, :, chunk] * state
+            state = earlier + written[:, :, chunk].mT @ out[-1]
     return torch.cat(out, dim=2)[:, :, :length]
 
 

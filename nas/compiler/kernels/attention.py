@@ -144,8 +144,9 @@ def sums_so_far(
     """
     heads, n = query.shape[1:3]
     rows, columns, row_values = (in_rows(repeat_heads(x, heads)) for x in (query, key, values))
-    within = (rows @ columns.mT).tril() @ row_values
-    return with_earlier(within, rows, columns, row_values)[:, :, :n]
+    return with_earlier((rows @ columns.mT).tril() @ row_values, rows, columns, row_values)[
+        :, :, :n
+    ]
 
 
 def in_rows(tokens: Tokens) -> Float[Tensor, "b h m 128 w"]:
@@ -163,5 +164,4 @@ def with_earlier(
     sums = columns.mT @ values
     # Not cumsum - sums: then the rounding of later tokens would change earlier results.
     before = F.pad(sums[:, :, :-1].cumsum(dim=2), (0, 0, 0, 0, 1, 0))
-    result: Tensor = (within + rows @ before).flatten(2, 3)
-    return result
+    return (within + rows @ before).flatten(2, 3)

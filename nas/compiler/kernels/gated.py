@@ -169,8 +169,8 @@ def solve_in_chunks(erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | 
     for chunk in range(keys.shape[2]):
         out.append(fresh[:, :, chunk] - corrections[:, :, chunk] @ state)
         if chunk + 1 < keys.shape[2]:
-            state = state if kept is None else kept[:, :, chunk] * state
-            state = state + written[:, :, chunk].mT @ out[-1]
+            earlier = state if kept is None else kept[:, :, chunk] * state
+            state = earlier + written[:, :, chunk].mT @ out[-1]
     return torch.cat(out, dim=2)[:, :, :length]
 
 
