@@ -268,14 +268,10 @@ class Delta(nn.Module):
         mask: Tensor | None = None,
     ) -> Tensor:
         exact = torch.promote_types(tokens.dtype, torch.float32)
-        strength = drop_padding(self.strengths(x), mask).to(exact)
+        strength = drop_padding(torch.sigmoid(self.strength(x)).mT[..., None], mask).to(exact)
         keys = F.normalize(keys.to(exact), dim=-1)
         values = strength * tokens.to(exact)
         return self.solve(strength * keys, keys, values, gates).to(tokens.dtype)
-
-    def strengths(self, x: Tensor) -> Tensor:
-        """Return b of each token and head, as tokens of width 1."""
-        return torch.sigmoid(self.strength(x)).mT[..., None]
 
     def solve(self, erase: Tensor, keys: Tensor, values: Tensor, gates: Tensor | None) -> Tensor:
         return without_erased(erase, keys, values, gates)

@@ -208,13 +208,13 @@ class _Source:
     def _twin(self, call: Lowered) -> list[str]:
         """Return the lines of a call of fla, and of what runs in other cases."""
         assert call.score is not None, "a mean has no scores"
-        heads = call.sum.heads
-        query, key, values, *gates = [self._with_heads(o, heads) for o, _ in call.operands]
-        more = [f"gates={each}" for each in gates]
-        more += ["divide=True"] * call.is_divided
+        operands = [self._with_heads(operand, call.sum.heads) for operand, _ in call.operands]
+        query, key, values, *gates = operands
+        more = [f"gates={each}" for each in gates] + ["divide=True"] * call.is_divided
         if call.rule:
             values = self._arguments(call.rule)[1]
-            more.append(f"strength=self.{call.rule.module}.strengths(x)")
+            strength = f"self.{call.rule.module}.strength(x)"
+            more.append(f"strength=torch.sigmoid({strength}).mT[..., None]")
         condition = f"is_causal and kept is None and {self._use(has_twin)}({query}, {values})"
         values = f"{self._use(with_ones)}({values})" if call.is_ratio else values
         arguments = [query, key, values, self._scale(call.score), *more]

@@ -231,14 +231,10 @@ class Delta(nn.Module):
         mask: Mask = None,
     ) -> Tokens:
         exact = torch.promote_types(tokens.dtype, torch.float32)
-        strength = drop_padding(self.strengths(x), mask).to(exact)
+        strength = drop_padding(torch.sigmoid(self.strength(x)).mT[..., None], mask).to(exact)
         keys = F.normalize(keys.to(exact), dim=-1)
         values = strength * tokens.to(exact)
         return self.solve(strength * keys, keys, values, gates).to(tokens.dtype)
-
-    def strengths(self, x: Inputs) -> Tokens:
-        """Return b of each token and head, as tokens of width 1."""
-        return torch.sigmoid(self.strength(x)).mT[..., None]
 
     def solve(self, erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
         return without_erased(erase, keys, values, gates)
