@@ -106,9 +106,10 @@ class Lowered:
         """The query, key and values of the kernel, or its values: each with its head label.
 
         Gates, and an operand of each change of the scores, follow. Linear attention and means
-        compute sums over keys once for all heads that share the keys.
+        compute sums over keys once for all heads that share the keys. The values of a delta rule
+        are its tokens.
         """
-        heads, values = self.sum.heads, self.sum.operands[1]
+        heads, values = self.sum.heads, (self.rule or self.sum).operands[1]
         if self.score is None:
             return [(values, values.type.heads)]
         query, key, *gates = self.score.operands

@@ -212,10 +212,8 @@ class _Source:
         query, key, values, *gates = operands
         more = [f"gates={each}" for each in gates] + ["divide=True"] * call.is_divided
         if call.rule:
-            values = self._arguments(call.rule)[1]
             strength = f"self.{call.rule.module}.strength(x)"
             more.append(f"strength=torch.sigmoid({strength}).mT[..., None]")
-        condition = f"is_causal and kept is None and {self._use(has_twin)}({query}, {values})"
         values = f"{self._use(with_ones)}({values})" if call.is_ratio else values
         arguments = [query, key, values, self._scale(call.score), *more]
         function = self._use(twin_sums if call.is_linear else twin_stick_breaking)
@@ -223,13 +221,15 @@ class _Source:
             arguments = [call_line("", function, arguments).removeprefix(" = ")]
             function = self._use(by_last)
         line = call_line(call.sum.variable, function, arguments)
-        return self._choice(condition, line, call)
+        return self._choice(f"is_causal and kept is None and {self._use(has_twin)}", line, call)
 
     def _choice(self, condition: str, line: str, call: Lowered) -> list[str]:
         """Return the lines of a choice between a call's line and the steps that it replaces."""
+        query, _, values = (operand.variable for operand, _ in call.operands[:3])
         indices = {step.index for step in call.steps}
         rest = [line for s in self.steps if s.index in indices for line in self._step(s)]
-        return [f"if {condition}:", f"    {line}", "else:", *(f"    {line}" for line in rest)]
+        first = f"if {condition}({query}, {values}):"
+        return [first, f"    {line}", "else:", *(f"    {line}" for line in rest)]
 
     def _flexible(self, call: Lowered) -> list[str]:
         """Return the lines of a call of FlexAttention, and of what runs in other cases."""
@@ -246,8 +246,7 @@ class _Source:
             arguments.append(f"window=({visibility.window}, {visibility.global_tokens})")
         arguments += ["is_divided=False"] * (call.normaliser.primitive.name == "sigmoid")
         line = call_line(call.sum.variable, self._use(flexible_attention), arguments)
-        condition = f"{self._use(is_flexible)}({query}, {values})"
-        return self._choice(condition, line, call)
+        return self._choice(self._use(is_flexible), line, call)
 
     def _change(self, call: Lowered, step: Step, operands: list[str]) -> str:
         """Return the expression of a score's change, which takes its operand from the list."""
