@@ -269,7 +269,7 @@ class Delta(nn.Module):
     ) -> Tensor:
         exact = torch.promote_types(tokens.dtype, torch.float32)
         strength = drop_padding(torch.sigmoid(self.strength(x)).mT[..., None], mask).to(exact)
-        keys = F.normalize(keys.to(exact), dim=-1)
+        keys = unit_length(keys.to(exact))
         values = strength * tokens.to(exact)
         return self.solve(strength * keys, keys, values, gates).to(tokens.dtype)
 
@@ -317,7 +317,8 @@ def past_products(query: Tensor, key: Tensor, gates: Tensor | None) -> Tensor:
         return (query @ key.mT).tril()
     if gates.shape[-1] == 1:
         later = torch.ones(length, length, dtype=torch.bool, device=gates.device).triu(1)
-        return query @ key.mT * (gates - gates.mT).masked_fill(later, -torch.inf).exp()
+        # tril, since an infinite product of later keys times zero is NaN
+        return (query @ key.mT).tril() * (gates - gates.mT).masked_fill(later, -torch.inf).exp()
     if length <= PAIRED_TOKENS:
         decay = torch.exp(log_decay(gates[..., :, None, :], gates[..., None, :, :]))
         return torch.einsum("...ijw,...jw->...ij", query[..., :, None, :] * decay, key).tril()

@@ -65,3 +65,12 @@ def pieces(scores: Float[Tensor, "p q k"], numbers: int = 1) -> list[tuple[slice
 def is_traced() -> bool:
     """Whether torch compiles or exports the code that calls this function, for any length."""
     return torch.compiler.is_compiling()
+
+
+def computed_dtype(tensor: Tensor) -> torch.dtype:
+    """Return the type in which matrix products of a tensor are computed."""
+    device = tensor.device.type
+    if tensor.dtype == torch.float64 or not torch.amp.is_autocast_available(device):
+        return tensor.dtype
+    is_cast = torch.is_autocast_enabled(device)
+    return torch.get_autocast_dtype(device) if is_cast else tensor.dtype

@@ -22,7 +22,7 @@ from torch.nn.attention.flex_attention import (
     flex_attention,
 )
 
-from nas.compiler.kernels import is_traced
+from nas.compiler.kernels import computed_dtype, is_traced
 from nas.compiler.masks import in_window
 from nas.genome.primitives.tensors import Change, Gates, Key, Mask, Query, Sums, Values
 
@@ -106,9 +106,7 @@ def flexible_attention(
     ``mask``. ``sink`` is the score of an additional key whose value is zero. If not ``is_divided``,
     the weights are the exponentials of the scores, not divided by their sum.
     """
-    if torch.is_autocast_enabled(query.device.type):
-        kind = torch.get_autocast_dtype(query.device.type)
-        query, key, values = query.to(kind), key.to(kind), values.to(kind)
+    query, key, values = (x.to(computed_dtype(query)) for x in (query, key, values))
     batch, _, queries, width = query.shape
     keys = key.shape[2]
     if mask is not None:

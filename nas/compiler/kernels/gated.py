@@ -132,7 +132,8 @@ def past_products(
         return (query @ key.mT).tril()
     if gates.shape[-1] == 1:
         later = torch.ones(length, length, dtype=torch.bool, device=gates.device).triu(1)
-        return query @ key.mT * (gates - gates.mT).masked_fill(later, -torch.inf).exp()
+        # tril, since an infinite product of later keys times zero is NaN
+        return (query @ key.mT).tril() * (gates - gates.mT).masked_fill(later, -torch.inf).exp()
     if length <= PAIRED_TOKENS:
         decay = torch.exp(log_decay(gates[..., :, None, :], gates[..., None, :, :]))
         return torch.einsum("...ijw,...jw->...ij", query[..., :, None, :] * decay, key).tril()

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nas.compiler.kernels import computed_dtype, is_traced
 from nas.compiler.kernels.attention import (
     in_rows,
     is_by_sums,
@@ -35,7 +36,9 @@ def quadratic_attention(
     """Return ``linear_attention`` with the scores of the primitive ``quadratic_product``."""
     query, count = query * scale, key.shape[2]
     key, values = repeat_heads(key, query.shape[1]), repeat_heads(values, query.shape[1])
-    is_featured = is_by_features(count, key.shape[3], is_causal)
+    is_featured = is_by_features(count, key.shape[3], is_causal) and not is_traced()
+    # Sums of products of features can overflow float16.
+    is_featured = is_featured and computed_dtype(query) != torch.float16
     if not is_featured or (mask is not None and mask.shape[-2] > 1):
         mask = past_keys(query, key, mask) if is_causal else mask
         return sum_of_pairs(quadratic(query @ key.mT, is_square), values, mask, divide)

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, always, primitive
 from nas.genome.primitives.domains import Choice
+from nas.genome.primitives.products import unit_length
 from nas.genome.primitives.signs import lowered, sign_of_product
 from nas.genome.primitives.tensors import (
     Gates,
@@ -232,7 +233,7 @@ class Delta(nn.Module):
     ) -> Tokens:
         exact = torch.promote_types(tokens.dtype, torch.float32)
         strength = drop_padding(torch.sigmoid(self.strength(x)).mT[..., None], mask).to(exact)
-        keys = F.normalize(keys.to(exact), dim=-1)
+        keys = unit_length(keys.to(exact))
         values = strength * tokens.to(exact)
         return self.solve(strength * keys, keys, values, gates).to(tokens.dtype)
 
