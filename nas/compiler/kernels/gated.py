@@ -77,7 +77,7 @@ def is_in_chunks(tokens: int, gates: int) -> bool:
     With gates of features, each pair has an exponential for each feature. A traced graph, which is
     valid for any number of tokens, computes all pairs.
     """
-    return not is_traced() and tokens > {0: 2 * CHUNK, 1: CHUNK}.get(gates, PAIRED_TOKENS)
+    return not is_traced() and tokens > (CHUNK * (2 - gates) if gates < 2 else PAIRED_TOKENS)
 
 
 def gated_sums(query: Tokens, key: Tokens, values: Tokens, gates: Gates) -> Tokens:
