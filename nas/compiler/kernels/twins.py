@@ -1,6 +1,6 @@
 """Attention by flash-linear-attention (fla), a library of Triton kernels for GPUs and bfloat16.
 
-The library is optional: ``pip install attention-nas[gpu]``.
+The library is optional: ``pip install -e '.[gpu]'``.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ TWINS: Final = (
 
 @cache
 def twin(name: str) -> Callable[..., tuple[Tensor, Tensor]] | None:
-    """Return a function of fla, or None if the installed library cannot be used."""
+    """Return a function of fla, or None if it is not installed or refuses to run here."""
     try:
         import fla.ops
         import fla.utils as on
-    except ImportError:
+    except ModuleNotFoundError:
         return None
     # There, gradients of gated kernels are wrong, and fla refuses them.
     is_wrong = on.IS_NVIDIA_HOPPER and on.TRITON_ABOVE_3_4_0 and not on.TRITON_ABOVE_3_7_1
-    return None if is_wrong else getattr(fla.ops, name, None)
+    return None if is_wrong else getattr(fla.ops, name)
 
 
 def has_twin(query: Query, values: Values) -> bool:
