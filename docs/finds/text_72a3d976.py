@@ -4,6 +4,7 @@ An attention mechanism as a torch module; run as a program, this file tests itse
 
     block = Attention(dim=64, heads=4)
     y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)
+    y = block.decode(x, cache)  # the next tokens of a causal text; cache = {} at its start
 
 Digest: 72a3d97605096042
 Source: docs/genomes/text_72a3d976.json
@@ -33,6 +34,29 @@ def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
     """
     difference = query_gates - key_gates
     return torch.where(difference > 0, -difference, difference)
+
+
+def extended(cache: dict[str, Tensor], name: str, tokens: Tensor) -> Tensor:
+    """Return the cached tokens and the new ones, which the cache then holds."""
+    if name in cache:
+        tokens = torch.cat((cache[name], tokens), dim=2)
+    cache[name] = tokens
+    return tokens
+
+
+def continued(cache: dict[str, Tensor], name: str, sums: Tensor) -> Tensor:
+    """Return sums up to each token plus the cached one; the cache then holds the last sum."""
+    if name in cache:
+        sums = sums + cache[name]
+    cache[name] = sums[:, :, -1:]
+    return sums
+
+
+def with_last(cache: dict[str, Tensor], name: str, tokens: Tensor, count: int) -> Tensor:
+    """Return the tokens after up to ``count`` earlier ones; the cache then holds the last ones."""
+    tokens = extended(cache, name, tokens)
+    cache[name] = tokens[:, :, -count:]
+    return tokens
 
 
 class ScaledDotProduct(nn.Module):
@@ -223,6 +247,29 @@ class Attention(nn.Module):
         weights_3 = self.softmax_3(scores_2, mask=mask)
         tokens_4 = self.short_conv_4(v, mask=mask)
         tokens_5 = weights_3 @ tokens_4
+        return self.wo(tokens_5.transpose(1, 2).flatten(2))
+
+    def decode(self, x: Tensor, cache: dict[str, Tensor]) -> Tensor:
+        """Return the outputs of further tokens x of a causal text, and add them to the cache.
+
+        The cache is an empty dictionary before the first token. Its tensors are (batch, ...).
+        """
+        start, n = cache["k"].shape[2] if cache else 0, x.shape[1]
+        mask = torch.ones(n, start + n, dtype=torch.bool, device=x.device).tril(start)
+        q = self.wq(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
+        k = self.wk(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
+        v = self.wv(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
+        past_k = extended(cache, "k", k)
+        scores_0 = self.scaled_dot_product_0(q, past_k)
+        gates_1 = self.forget_gate_1(v, x=x)
+        gates_1 = continued(cache, "sum of gates_1", gates_1)
+        past_gates_1 = extended(cache, "gates_1", gates_1)
+        scores_2 = scores_0 + log_decay(gates_1, past_gates_1.mT).to(scores_0.dtype)
+        weights_3 = self.softmax_3(scores_2, mask=mask)
+        v_4 = with_last(cache, "v_4", v, 2)
+        tokens_4 = self.short_conv_4(v_4)[:, :, -n:]
+        past_tokens_4 = extended(cache, "tokens_4", tokens_4)
+        tokens_5 = weights_3 @ past_tokens_4
         return self.wo(tokens_5.transpose(1, 2).flatten(2))
 
 

@@ -4,6 +4,7 @@ An attention mechanism as a torch module; run as a program, this file tests itse
 
     block = Attention(dim=64, heads=4)
     y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)
+    y = block.decode(x, cache)  # the next tokens of a causal text; cache = {} at its start
 
 Digest: f7db6dc55f2a8c9d
 Source: docs/genomes/text_f7db6dc5.json
@@ -22,6 +23,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.functional import scaled_dot_product_attention
+
+
+def extended(cache: dict[str, Tensor], name: str, tokens: Tensor) -> Tensor:
+    """Return the cached tokens and the new ones, which the cache then holds."""
+    if name in cache:
+        tokens = torch.cat((cache[name], tokens), dim=2)
+    cache[name] = tokens
+    return tokens
+
+
+def with_last(cache: dict[str, Tensor], name: str, tokens: Tensor, count: int) -> Tensor:
+    """Return the tokens after up to ``count`` earlier ones; the cache then holds the last ones."""
+    tokens = extended(cache, name, tokens)
+    cache[name] = tokens[:, :, -count:]
+    return tokens
 
 
 def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
@@ -109,6 +125,23 @@ class Attention(nn.Module):
         tokens_3 = scaled_dot_product_attention(
             q, k, tokens_2, mask, is_causal=is_causal and mask is None
         )
+        return self.wo(tokens_3.transpose(1, 2).flatten(2))
+
+    def decode(self, x: Tensor, cache: dict[str, Tensor]) -> Tensor:
+        """Return the outputs of further tokens x of a causal text, and add them to the cache.
+
+        The cache is an empty dictionary before the first token. Its tensors are (batch, ...).
+        """
+        start, n = cache["k"].shape[2] if cache else 0, x.shape[1]
+        mask = torch.ones(n, start + n, dtype=torch.bool, device=x.device).tril(start)
+        q = self.wq(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
+        k = self.wk(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
+        v = self.wv(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
+        v_2 = with_last(cache, "v_2", v, 3)
+        tokens_2 = self.short_conv_2(v_2)[:, :, -n:]
+        past_k = extended(cache, "k", k)
+        past_tokens_2 = extended(cache, "tokens_2", tokens_2)
+        tokens_3 = scaled_dot_product_attention(q, past_k, past_tokens_2, mask)
         return self.wo(tokens_3.transpose(1, 2).flatten(2))
 
 

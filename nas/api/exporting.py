@@ -76,8 +76,8 @@ def export(
             into a safetensors file beside it. Otherwise weights are initial.
         layer: index of the backbone layer whose weights are written; by default the first with the
             mechanism.
-        causal: in ``.pt2`` and ``.onnx``, whether to hide later tokens; by default as in the run's
-            task.
+        causal: whether to hide later tokens in ``.pt2`` and ``.onnx``, and in ``.py`` whether the
+            class has a method ``decode``, if the mechanism allows it; by default as in the task.
 
     Raises:
         ExportError: an option cannot be used, a package is missing, the mechanism cannot be written
@@ -88,11 +88,6 @@ def export(
     export_format = EXPORTS[path.suffix.removeprefix(".")]
     if fast and export_format.is_graph:
         raise ExportError(f"--fast is not for {path.suffix} files; expected .py.")
-    if causal is not None and not export_format.is_graph:
-        raise ExportError(
-            f"--causal is not for {path.suffix} files; the class in a .py file has the argument "
-            "is_causal."
-        )
     if layer is not None and not weights:
         raise ExportError("--layer selects trained weights; expected --weights, too.")
     resolved = resolve(source)

@@ -151,7 +151,8 @@ def export(
         bool | None,
         typer.Option(
             "--causal/--no-causal",
-            help="In .pt2 and .onnx, hide later tokens; default: as in the run's task.",
+            help="In .pt2 and .onnx, hide later tokens; in .py, add a method that decodes from a "
+            "cache. Default: as in the run's task.",
         ),
     ] = None,
 ) -> None:

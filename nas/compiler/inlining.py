@@ -62,7 +62,8 @@ def file_source(sources: list[str]) -> str:
         imports.append("from torch.nn import functional as F")
     standard: list[str] = []
     for module, names in _IMPORTS.items():
-        used = [name for name in names if re.search(rf"(?<![.\w]){name}\b", text)]
+        before = "@" if module == "functools" else r"(?<![.\w])"  # decorators
+        used = [name for name in names if re.search(rf"{before}{name}\b", text)]
         if used:
             lines = imports if module.startswith("torch") else standard
             line = f"from {module} import {', '.join(used)}"

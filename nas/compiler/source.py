@@ -15,6 +15,7 @@ import inspect
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from nas.compiler.decoding import can_decode, decode_lines
 from nas.compiler.formula import formula_of
 from nas.compiler.inlining import PROVIDED, call_line, globals_of, indented, renamed, returned
 from nas.compiler.kernels import fast_class, traceable_class
@@ -28,7 +29,6 @@ from nas.compiler.kernels.softmax import (
 )
 from nas.compiler.kernels.twins import has_twin, twin_stick_breaking, twin_sums
 from nas.compiler.lowering import distributed, flexible_calls, live, lower, twin_calls
-from nas.compiler.masks import in_window
 from nas.compiler.source_parts import (
     SIGNATURE,
     SIZE_LINES,
@@ -36,6 +36,7 @@ from nas.compiler.source_parts import (
     docstring,
     head_names,
     key_width_line,
+    mask_lines,
     product_text,
     share_lines,
     size_texts,
@@ -44,11 +45,13 @@ from nas.compiler.source_parts import (
 from nas.genome import head_count
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from nas.compiler.lowering import Lowered
     from nas.compiler.plan import Operand, Plan, Step
+    from nas.genome import Ref
 
 _FUSED: Final = (softmax_attention, differential_attention)  # called like torch's attention
-_PAST: Final = "torch.ones(n, n, dtype=torch.bool, device=x.device).tril()"
 
 
 def write(
@@ -59,17 +62,21 @@ def write(
     qkv_bias: bool = False,
     is_fast: bool = True,
     fuse: bool = True,
+    decodes: bool = False,
 ) -> Written:
     """Return the source of a class ``Attention`` that computes the mechanism of a plan.
 
     ``dim`` and ``heads`` are defaults of the constructor. Source ``is_fast`` if it uses all faster
     classes of ``nas.compiler.kernels``, as in training, and not only those of a few torch
-    operations. With ``fuse`` one kernel call may replace several primitive calls.
+    operations. With ``fuse`` one kernel call may replace several primitive calls. A class that
+    ``decodes`` has a method ``decode``, if the mechanism can be decoded.
     """
-    return _Source(plan, is_fast, fuse).write(dim, heads, qkv_bias)
+    return Source(plan, is_fast, fuse).write(dim, heads, qkv_bias, decodes)
 
 
-class _Source:
+class Source:
+    """The source of a class; see ``write``."""
+
     def __init__(self, plan: Plan, is_fast: bool, fuse: bool) -> None:
         self.formula = formula_of(plan)
         plan = distributed(plan) if fuse else plan
@@ -80,9 +87,8 @@ class _Source:
         self.twins = twin_calls(plan) if fuse and is_fast else {}
         self.plan, self.calls, self.is_fast = plan, calls, is_fast
         self.module_class = fast_class if is_fast else traceable_class
-        needed = live(plan, calls)
-        self.streams = [stream for stream in plan.streams if stream.name in needed]
-        self.steps = [step for step in plan.steps if step.index in needed]
+        self.needed = live(plan, calls)
+        self.steps = [step for step in plan.steps if step.index in self.needed]
         self.heads = head_names(plan)
         self.scales: dict[str, str] = {}
         self.used: dict[Any, None] = {}  # functions and classes of nas, in order of their use
@@ -96,9 +102,11 @@ class _Source:
         has_others = bool(readers or self.fused) and len(self.fused) < len(calls)
         self.has_kept = has_others or bool(self.flexible or self.twins)
 
-    def write(self, dim: int, heads: int, qkv_bias: bool) -> Written:
+    def write(self, dim: int, heads: int, qkv_bias: bool, decodes: bool) -> Written:
+        """Return the text of the class, and what it uses."""
         forward = self._forward()
-        needed = {s.index for s in self.steps} - {*self.calls, *self.expressions}
+        decode, called = decode_lines(self) if decodes and can_decode(self.plan) else ([], set())
+        needed = ({s.index for s in self.steps} - self.calls.keys() | called) - self.expressions
         # Weights that no result depends on are kept, so that initial weights are drawn alike.
         built = [s for s in self.plan.steps if s.index in needed or s.primitive.is_parametric]
         lines = [
@@ -109,17 +117,18 @@ class _Source:
             "",
             *indented(SIGNATURE),
             *indented(forward, 2),
+            *decode,
         ]
         return Written("\n".join(lines) + "\n", tuple(self.used))
 
-    def _use(self, item: Any) -> str:
+    def use(self, item: Any) -> str:
         """Record that the source uses a function or class of nas, and return its name."""
         self.used[item] = None
         return str(item.__name__)
 
     def _heads(self, label: str) -> str:
         if self.heads[label].startswith("head_count"):
-            self._use(head_count)
+            self.use(head_count)
         return self.heads[label]
 
     def _forward(self) -> list[str]:
@@ -127,11 +136,8 @@ class _Source:
         if plan.unsafe:
             words = f"{', '.join(plan.unsafe)} sees later tokens: not causal"
             lines = ["if is_causal:", f'    raise ValueError("{words}")']
-        lines += self._mask_lines()
-        for stream in self.streams:
-            source = f"self.w{stream.name}(x)" if stream.is_projected else "x"
-            heads = self._heads(stream.type.heads)
-            lines.append(f"{stream.name} = {source}.unflatten(-1, ({heads}, -1)).transpose(1, 2)")
+        lines += mask_lines(self)
+        lines += self.stream_lines(self.needed)
         choices = [*self.flexible.values(), *self.twins.values()]
         chains = {s.index for call in choices for s in call.steps}
         for step in self.steps:
@@ -141,57 +147,24 @@ class _Source:
                 lines += self._twin(self.twins[step.index])
             elif step.index not in chains:
                 lines += self._step(step)
-        out, projections = plan.steps[-1].variable, plan.genome.projections
+        return [*lines, self.return_line()]
+
+    def stream_lines(self, needed: Collection[Ref]) -> list[str]:
+        """Return the assignments of those of the queries, keys and values that are needed."""
+        lines = []
+        for stream in (stream for stream in self.plan.streams if stream.name in needed):
+            source = f"self.w{stream.name}(x)" if stream.is_projected else "x"
+            heads = self._heads(stream.type.heads)
+            lines.append(f"{stream.name} = {source}.unflatten(-1, ({heads}, -1)).transpose(1, 2)")
+        return lines
+
+    def return_line(self) -> str:
+        """Return the statement that merges heads and returns the output."""
+        out, projections = self.plan.steps[-1].variable, self.plan.genome.projections
         merged = f"{out}.sum(dim=1)"
         if projections.merge != "sum":
             merged = f"{out}.transpose(1, 2).flatten(2)"
-        return [*lines, f"return self.wo({merged})" if projections.has_wo else f"return {merged}"]
-
-    def _mask_lines(self) -> list[str]:
-        """Return the lines that compute masks: up to three, for three kinds of readers.
-
-        ========  ==========================================================================
-        ``mask``  every reader, if the other two are absent
-        ``kept``  kernels with an argument ``is_causal``: a mask without later tokens
-        ``seen``  operations on tokens: a mask without the mechanism's window
-        ========  ==========================================================================
-        """
-        plan = self.plan
-        if not (self.pair_readers or self.token_readers or self.calls):
-            return []
-        lines = [
-            "if key_padding_mask is not None:",
-            "    kept = ~key_padding_mask[:, None, None]",
-            "    mask = kept if mask is None else mask & kept",
-        ]
-        if plan.is_windowed:
-            if self.seen_readers:
-                lines += [] if plan.unsafe else self._past_lines(self.seen_readers)
-                lines.append("seen = mask")
-            lines += ["kept = mask"] if self.flexible else []
-            visibility = plan.genome.visibility
-            limits = f"{visibility.window}, {visibility.global_tokens}, is_causal"
-            lines += [
-                "place = torch.arange(n, device=x.device)",
-                f"near = {self._use(in_window)}(place[:, None], place, {limits})",
-                "mask = near if mask is None else mask & near",
-            ]
-        elif not plan.unsafe:
-            lines += ["kept = mask"] if self.has_kept else []
-            if self.pair_readers or self.token_readers or self.fused:
-                lines += self._past_lines(self.pair_readers)
-        needs_length = any(_PAST in line or "place" in line for line in lines)
-        return ["mask, n = attn_mask, x.shape[1]" if needs_length else "mask = attn_mask", *lines]
-
-    def _past_lines(self, readers: list[Step]) -> list[str]:
-        """Return lines that hide later tokens, for fused attention only if there is a mask."""
-        if any(not step.primitive.reads_hidden_tokens for step in readers):
-            return [
-                "if is_causal:",
-                f"    past = {_PAST}",
-                "    mask = past if mask is None else mask & past",
-            ]
-        return ["if is_causal and mask is not None:", f"    mask = mask & {_PAST}"]
+        return f"return self.wo({merged})" if projections.has_wo else f"return {merged}"
 
     @property
     def _is_causal(self) -> list[str]:
@@ -201,9 +174,21 @@ class _Source:
     def _step(self, step: Step) -> list[str]:
         if step.index in self.calls:
             return self._call(self.calls[step.index])
-        arguments = [*self._arguments(step), *(f"{k}={v}" for k, v in self._extras(step).items())]
-        line = call_line(step.variable, f"self.{step.module}", arguments)
-        return self._expression(step) or [line]
+        is_seen = self.plan.is_windowed and not step.is_paired
+        return [self.step_line(step, {"x": "x", "mask": "seen" if is_seen else "mask"})]
+
+    def step_line(self, step: Step, texts: Mapping[str, str]) -> str:
+        """Return the assignment of a step's result, given expressions for x, mask and start."""
+        names = (*step.primitive.extras, *["start"] * step.primitive.is_positional)
+        extras = {name: texts[name] for name in names if name in texts}
+        value = self._expression(step, extras)
+        if value is not None:
+            return f"{step.variable} = {value}"
+        arguments = [
+            *self._arguments(step),
+            *(f"{k}={v}" for k, v in extras.items() if v != "None"),
+        ]
+        return call_line(step.variable, f"self.{step.module}", arguments)
 
     def _twin(self, call: Lowered) -> list[str]:
         """Return the lines of a call of fla, and of what runs in other cases."""
@@ -214,14 +199,14 @@ class _Source:
         if call.rule:
             strength = f"self.{call.rule.module}.strength(x)"
             more.append(f"strength=torch.sigmoid({strength}).mT[..., None]")
-        values = f"{self._use(with_ones)}({values})" if call.is_ratio else values
+        values = f"{self.use(with_ones)}({values})" if call.is_ratio else values
         arguments = [query, key, values, self._scale(call.score), *more]
-        function = self._use(twin_sums if call.is_linear else twin_stick_breaking)
+        function = self.use(twin_sums if call.is_linear else twin_stick_breaking)
         if call.is_ratio:
             arguments = [call_line("", function, arguments).removeprefix(" = ")]
-            function = self._use(by_last)
+            function = self.use(by_last)
         line = call_line(call.sum.variable, function, arguments)
-        return self._choice(f"is_causal and kept is None and {self._use(has_twin)}", line, call)
+        return self._choice(f"is_causal and kept is None and {self.use(has_twin)}", line, call)
 
     def _choice(self, condition: str, line: str, call: Lowered) -> list[str]:
         """Return the lines of a choice between a call's line and the steps that it replaces."""
@@ -239,14 +224,14 @@ class _Source:
         arguments = [query, key, values, mask, self._scale(call.score), "is_causal"]
         changes = [self._change(call, step, others) for step in call.changes]
         if call.normaliser.primitive.name == "sigmoid":
-            changes.append(f"{self._use(log_sigmoid)}()")
+            changes.append(f"{self.use(log_sigmoid)}()")
         arguments += [f"[{', '.join(changes)}]", *self._sink(call)]
         if self.plan.is_windowed:
             visibility = self.plan.genome.visibility
             arguments.append(f"window=({visibility.window}, {visibility.global_tokens})")
         arguments += ["is_divided=False"] * (call.normaliser.primitive.name == "sigmoid")
-        line = call_line(call.sum.variable, self._use(flexible_attention), arguments)
-        return self._choice(self._use(is_flexible), line, call)
+        line = call_line(call.sum.variable, self.use(flexible_attention), arguments)
+        return self._choice(self.use(is_flexible), line, call)
 
     def _change(self, call: Lowered, step: Step, operands: list[str]) -> str:
         """Return the expression of a score's change, which takes its operand from the list."""
@@ -256,15 +241,17 @@ class _Source:
         # Only softmax ignores what all keys of a query share.
         causal = "is_causal" if "softmax" in names and "softcap" not in names else "False"
         text = text.format(module=f"self.{step.module}", operand=operand, causal=causal)
-        return f"{self._use(function)}({text})"
+        return f"{self.use(function)}({text})"
 
     def _call(self, call: Lowered) -> list[str]:
         """Return the lines that call a kernel in place of the steps that it replaces."""
         if call.function in _FUSED:
-            return [self._fused_call(call)]
+            return [
+                self.fused_line(call, is_causal=bool(self._is_causal) and not self.pair_readers)
+            ]
         causal, name = self._is_causal, call.sum.variable
         is_biased = call.function is biased_attention and not self.is_fast
-        function = self._use(with_features if is_biased else call.function)
+        function = self.use(with_features if is_biased else call.function)
         mask = "kept" if causal and self.has_kept else "mask"
         operands = [self._with_heads(operand, label) for operand, label in call.operands]
         if call.score is None:
@@ -276,13 +263,13 @@ class _Source:
         target, lines = name, []
         if call.is_ratio:
             target, ones = f"sums_{call.sum.index}", f"ones_{call.sum.index}"
-            lines, values = [f"{ones} = {self._use(with_ones)}({values})"], ones
+            lines, values = [f"{ones} = {self.use(with_ones)}({values})"], ones
         arguments = [query, key, values, mask, self._scale(call.score), *causal]
         arguments += self._changes(call, more)
         arguments += ["divide=False"] if call.is_linear and not call.is_divided else []
         arguments += ["is_square=True"] * (call.is_quadratic and call.is_square)
         lines.append(call_line(target, function, arguments))
-        return [*lines, f"{name} = {self._use(by_last)}({target})"] if call.is_ratio else lines
+        return [*lines, f"{name} = {self.use(by_last)}({target})"] if call.is_ratio else lines
 
     def _changes(self, call: Lowered, operands: list[str]) -> list[str]:
         """Return arguments for gates, biases of keys and a sink."""
@@ -301,7 +288,8 @@ class _Source:
             return [f"sink=self.{call.normaliser.module}.sink"]
         return [f"sink=x.new_zeros({self._heads(call.sum.heads)})"] if call.has_sink else []
 
-    def _fused_call(self, call: Lowered) -> str:
+    def fused_line(self, call: Lowered, is_causal: bool) -> str:
+        """Return the call of fused attention, which hides later tokens if ``is_causal``."""
         assert call.score is not None, "fused attention has a score"
         # Torch repeats keys and values.
         repeated = [operand.is_repeated for operand, _ in call.operands]
@@ -311,7 +299,7 @@ class _Source:
             for operand, label in call.operands
         ]
         arguments.append("mask")
-        if self._is_causal and not self.pair_readers:
+        if is_causal:
             arguments.append("is_causal=is_causal and mask is None")
         if call.score.width != call.score.rank:  # torch's default scale uses the width
             arguments.append(f"scale={self._scale(call.score)}")
@@ -319,28 +307,28 @@ class _Source:
         arguments += [f"factor=self.{call.mix.module}.factor"] if call.mix else []
         # A readable file calls torch's function.
         is_torchs = not self.is_fast and call.mix is None
-        name = "scaled_dot_product_attention" if is_torchs else self._use(call.function)
+        name = "scaled_dot_product_attention" if is_torchs else self.use(call.function)
         return call_line(call.sum.variable, name, arguments)
 
-    def _expression(self, step: Step) -> list[str]:
-        """Return the assignment of a step that is one expression of its operands, else []."""
+    def _expression(self, step: Step, extras: Mapping[str, str]) -> str | None:
+        """Return the expression of a step that is one expression of its operands, else None."""
         module: Any = self.module_class(step.primitive.module)
         value = None if step.primitive.is_positional else returned(module)
         if value is None:
-            return []
+            return None
         names = list(inspect.signature(module.forward).parameters)[1:]
-        texts = dict(zip(names, self._arguments(step), strict=False)) | self._extras(step)
+        texts = dict(zip(names, self._arguments(step), strict=False)) | dict(extras)
         if set(names) - texts.keys() or any(operand.is_repeated for operand in step.operands):
-            return []
+            return None
         text = renamed(value, texts)
         scope = vars(sys.modules[module.__module__])
         used = [scope[name] for name in globals_of(text) if name in scope.keys() - PROVIDED]
         if not all(inspect.isfunction(item) or inspect.isclass(item) for item in used):
-            return []  # a constant belongs to the module of the primitive
+            return None  # a constant belongs to the module of the primitive
         for item in used:
-            self._use(item)
+            self.use(item)
         self.expressions.add(step.index)
-        return [f"{step.variable} = {text}"]
+        return text
 
     def _arguments(self, step: Step) -> list[str]:
         return [self._with_heads(operand, step.heads) for operand in step.operands]
@@ -351,12 +339,6 @@ class _Source:
         if operand.type.heads == label:
             return name
         return f"{name}.repeat_interleave({self._heads(label)} // {name}.shape[1], dim=1)"
-
-    def _extras(self, step: Step) -> dict[str, str]:
-        """Return expressions for ``x`` and ``mask`` by name, if the step's module takes them."""
-        is_seen = self.plan.is_windowed and not step.is_paired
-        texts = {"x": "x", "mask": "seen" if is_seen else "mask"}
-        return {name: texts[name] for name in step.primitive.extras}
 
     def _scale(self, score: Step) -> str:
         """Return an attribute for the factor of a step's scores, which the constructor assigns."""
@@ -386,7 +368,7 @@ class _Source:
             arguments = [f"{name}={text}" for name, text in sizes.items()]
             params = {k: v for k, v in step.params.items() if v != defaults[k]}
             arguments += [f"{k}={v!r}".replace("'", '"') for k, v in params.items()]
-            function = self._use(self.module_class(step.primitive.module))
+            function = self.use(self.module_class(step.primitive.module))
             lines.append(call_line(f"self.{step.module}", function, arguments))
         if plan.genome.projections.has_wo:
             merged = width_text(plan.output.width)

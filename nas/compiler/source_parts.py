@@ -1,4 +1,4 @@
-"""Parts of the source of a class: sizes, head counts, its signature and its docstring."""
+"""Parts of the source of a class: sizes, head counts, signature, docstring and masks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from nas.compiler.inlining import LINE
+from nas.compiler.masks import in_window
 from nas.genome.types import MODEL
 
 if TYPE_CHECKING:
     from nas.compiler.plan import Plan, Step
+    from nas.compiler.source import Source
+
+_PAST: Final = "torch.ones(n, n, dtype=torch.bool, device=x.device).tril()"
 
 
 class Written(NamedTuple):
@@ -107,3 +111,51 @@ def docstring(plan: Plan, formula: str) -> list[str]:
             "",
         ]
     return [*lines, "(batch, tokens, dim) to (batch, tokens, dim).", '"""']
+
+
+def mask_lines(source: Source) -> list[str]:
+    """Return the lines that compute masks: up to three, for three kinds of readers.
+
+    ========  ==========================================================================
+    ``mask``  every reader, if the other two are absent
+    ``kept``  kernels with an argument ``is_causal``: a mask without later tokens
+    ``seen``  operations on tokens: a mask without the mechanism's window
+    ========  ==========================================================================
+    """
+    plan = source.plan
+    if not (source.pair_readers or source.token_readers or source.calls):
+        return []
+    lines = [
+        "if key_padding_mask is not None:",
+        "    kept = ~key_padding_mask[:, None, None]",
+        "    mask = kept if mask is None else mask & kept",
+    ]
+    if plan.is_windowed:
+        if source.seen_readers:
+            lines += [] if plan.unsafe else _past_lines(source.seen_readers)
+            lines.append("seen = mask")
+        lines += ["kept = mask"] if source.flexible else []
+        visibility = plan.genome.visibility
+        limits = f"{visibility.window}, {visibility.global_tokens}, is_causal"
+        lines += [
+            "place = torch.arange(n, device=x.device)",
+            f"near = {source.use(in_window)}(place[:, None], place, {limits})",
+            "mask = near if mask is None else mask & near",
+        ]
+    elif not plan.unsafe:
+        lines += ["kept = mask"] if source.has_kept else []
+        if source.pair_readers or source.token_readers or source.fused:
+            lines += _past_lines(source.pair_readers)
+    needs_length = any(_PAST in line or "place" in line for line in lines)
+    return ["mask, n = attn_mask, x.shape[1]" if needs_length else "mask = attn_mask", *lines]
+
+
+def _past_lines(readers: list[Step]) -> list[str]:
+    """Return lines that hide later tokens, for fused attention only if there is a mask."""
+    if any(not step.primitive.reads_hidden_tokens for step in readers):
+        return [
+            "if is_causal:",
+            f"    past = {_PAST}",
+            "    mask = past if mask is None else mask & past",
+        ]
+    return ["if is_causal and mask is not None:", f"    mask = mask & {_PAST}"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import json
 import runpy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from textwrap import dedent
@@ -41,6 +41,9 @@ An attention mechanism as a torch module; run as a program, this file tests itse
 
     block = Attention(dim={dim}, heads={heads})
     y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)"""
+
+_DECODE_USE: Final = """
+    y = block.decode(x, cache)  # the next tokens of a causal text; cache = {} at its start"""
 
 _HYBRID_USE: Final = """
 
@@ -92,6 +95,8 @@ def python_file(request: ExportRequest) -> str:
     use, block, dim = _USE.format(**sizes), "Attention()", "block.dim"
     sources = class_sources(request)
     placement = request.genome.placement
+    if any("def decode(" in text for text in sources):
+        use += _DECODE_USE
     if placement != ALL:
         use += _HYBRID_USE.format(placement=placement, **sizes)
         block, dim = "nn.Sequential(Attention(), StandardAttention())", "block[0].dim"
@@ -133,6 +138,7 @@ def class_sources(request: ExportRequest, *, fuse: bool = True) -> list[str]:
             qkv_bias=request.qkv_bias,
             is_fast=request.is_fast,
             fuse=fuse,
+            decodes=request.is_causal and not request.is_fast,
         )
         for genome in reversed(_genomes(request))
     ]
@@ -196,12 +202,18 @@ def difference(request: ExportRequest, path: Path) -> float:
         module = scope["Attention"]().eval()
     module.load_state_dict(block.state_dict())
     block.double()
-    return max(
-        largest_difference(
-            request.dim, partial(module, is_causal=causal), partial(block, is_causal=causal)
-        )
-        for causal in ([False] if request.plan.unsafe else [False, True])
-    )
+    found, causal = partial(module, is_causal=True), partial(block, is_causal=True)
+    pairs: list[tuple[Callable[..., Tensor], Callable[..., Tensor]]] = [(module, block)]
+    pairs += [] if request.plan.unsafe else [(found, causal)]
+    if hasattr(module, "decode"):
+        pairs.append((partial(_decoded, module), lambda x, *masks: causal(x)))
+    return max(largest_difference(request.dim, *pair) for pair in pairs)
+
+
+def _decoded(module: Any, x: Tensor, *masks: Tensor) -> Tensor:
+    """Return the outputs of a text that is decoded by two tokens at a time."""
+    cache: dict[str, Tensor] = {}
+    return torch.cat([module.decode(x[:, i : i + 2], cache) for i in range(0, x.shape[1], 2)], 1)
 
 
 def weights_file(genome: Genome, layer: int, weights: Mapping[str, Tensor]) -> bytes:

@@ -191,6 +191,8 @@ class Primitive:
             counts by their elements although torch does not tag them as pointwise.
         state: returns how many numbers a cache holds to continue a sequence, if the class needs all
             tokens; None if the cache holds the operands at all earlier tokens.
+        history: returns how many earlier tokens of its operands a result depends on, if the class
+            needs all tokens; None for all. Gates depend on their last sums besides.
         unread: returns the names of parameters without effect, and of operands of which only the
             shape has an effect.
         plain: returns equal parameters in normal form at the sizes of a call; None if the result of
@@ -212,6 +214,7 @@ class Primitive:
     check: Callable[[Params], None] = lambda params: None
     elementwise: tuple[str, ...] = ()
     state: Callable[[Sizes, Params], int | None] = lambda sizes, params: None
+    history: Callable[[Params], int | None] = lambda params: None
     unread: Callable[[Params], tuple[str, ...]] = lambda params: ()
     plain: Callable[[Params, Sizes], Params | None] = lambda params, sizes: params
     is_featurewise: Callable[[Params], bool] = lambda params: False

@@ -115,6 +115,7 @@ class GatedProduct(nn.Module):
     "(Mamba-2, arXiv 2405.21060)",
     parameters={"form": Choice(default="complement", values=("complement", "rate"))},
     state=lambda sizes, params: sizes.heads * sizes.gates,
+    history=lambda params: 1,
 )
 class WriteGate(nn.Module):
     """Tokens times a function of the forget gate f of the token; without tokens, the factor itself.

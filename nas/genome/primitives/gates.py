@@ -66,6 +66,7 @@ class GateOfInput(nn.Module):
     },
     unread=lambda params: ("tokens",),
     state=lambda sizes, params: sizes.heads,
+    history=lambda params: 0,
 )
 class ForgetGate(GateOfInput):
     """Forget gates of each head, computed from the block's input x.
@@ -130,6 +131,7 @@ class ConstantGate(nn.Module):
     },
     unread=lambda params: ("tokens",),
     state=lambda sizes, params: sizes.heads * sizes.width,
+    history=lambda params: 0,
     is_featurewise=lambda params: params["form"] == "sigmoid",  # else each head has a rate
 )
 class FeatureGate(GateOfInput):
@@ -188,6 +190,7 @@ class BoundGates(nn.Module):
     notation="f_sigmoid({tokens})",
     source="Zhang et al. 2024 (GSA, arXiv 2409.07146)",
     state=lambda sizes, params: sizes.heads * sizes.width,
+    history=lambda params: 0,
     is_featurewise=always,
 )
 class TokenGate(nn.Module):

@@ -237,10 +237,11 @@ class Uniform(nn.Module):
     def forward(
         self, operand: Float[Tensor, "b h k _"], x: Float[Tensor, "b q d"], mask: Mask = None
     ) -> Scores:
-        # The number of queries is that of x: there may be more keys than queries.
-        shape = (*operand.shape[:2], x.shape[1], operand.shape[2])
+        # There may be more keys than queries, of which x has the number; the operand may be scores.
+        keys = operand.shape[2] if mask is None else mask.shape[-1]
+        shape = (*operand.shape[:2], x.shape[1], keys)
         if mask is None:
-            return operand.new_full(shape, 1.0 / shape[-1])
+            return operand.new_full(shape, 1.0 / keys)
         visible = mask.expand(shape).to(operand.dtype)
         return visible / visible.sum(dim=-1, keepdim=True).clamp(min=1)
 

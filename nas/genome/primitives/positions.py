@@ -87,6 +87,7 @@ class Rope(nn.Module):
     state=lambda sizes, params: (
         sizes.heads * sizes.width * (params["kernel"] - 1) if params["causal"] else None
     ),
+    history=lambda params: params["kernel"] - 1,
     is_featurewise=always,
 )
 class ShortConv(nn.Module):
@@ -126,6 +127,7 @@ class ShortConv(nn.Module):
     "Peng et al. 2023 (RWKV, arXiv 2305.13048), with 1 - mu for its mu",
     role=Role.POSITION,
     state=lambda sizes, params: sizes.heads * sizes.width,
+    history=lambda params: 1,
     parameters={"init": Choice(default="identity", values=("identity", "spread"))},
     is_featurewise=always,
 )
