@@ -23,13 +23,10 @@ from nas.store.sources import load_genome
 from tests.samples import samples
 from tests.tensors import add_noise, draw
 
-FOLDERS = [Path(__file__).parents[2] / "docs" / name for name in ("genomes", "finds")]
-GENOMES, FINDS = [sorted({path.stem for path in f.glob("text_*.*")}) for f in FOLDERS]
+GENOMES = Path(__file__).parents[2] / "docs" / "genomes"
+FINDS = {path.stem: load_genome(path) for path in sorted(GENOMES.glob("text_*.json"))}
+NAMED = {name: entry.genome for name, entry in MECHANISMS.items()}
 LONG_STATES = {"deltanet", "gated_deltanet", "kda", "hgrn", "hgrn2"}
-
-
-def found(name: str) -> Genome:
-    return load_genome(FOLDERS[0] / f"{name}.json")
 
 
 def module_of(genome: Genome, dim: int = 16) -> Any:
@@ -38,20 +35,20 @@ def module_of(genome: Genome, dim: int = 16) -> Any:
     return scope["Attention"]()
 
 
-GROUPS: dict[str, dict[Any, Genome]] = {
-    "named": {name: entry.genome for name, entry in MECHANISMS.items()},
-    "finds": {name: found(name) for name in GENOMES},
-    "random": dict(enumerate(samples("attention_causal", 60))),
-}
+RANDOM = dict(enumerate(samples("attention_causal", 60)))
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_outputs_of_tokens_after_a_cache_are_those_in_the_whole_text(group: str) -> None:
-    without = set()
-    for name, genome in GROUPS[group].items():
+@pytest.mark.parametrize(
+    ("genomes", "without"), [(NAMED, LONG_STATES), (FINDS, set()), (RANDOM, None)]
+)
+def test_outputs_of_tokens_after_a_cache_are_those_in_the_whole_text(
+    genomes: dict[Any, Genome], without: set[str] | None
+) -> None:
+    cannot = set()
+    for name, genome in genomes.items():
         block = module_of(genome).double().eval()
         if not hasattr(block, "decode"):
-            without.add(name)
+            cannot.add(name)
             continue
         add_noise(block, 0.3)
         x, cache = draw(2, 14, 16), dict[str, Tensor]()
@@ -60,15 +57,12 @@ def test_outputs_of_tokens_after_a_cache_are_those_in_the_whole_text(group: str)
             torch.testing.assert_close(
                 torch.cat(parts, dim=1), block(x, is_causal=True), rtol=1e-9, atol=1e-9, msg=name
             )
-    if group == "random":
-        assert len(without) < 20
-    else:
-        assert without == (LONG_STATES if group == "named" else set())
+    assert len(cannot) < 20 if without is None else cannot == without
 
 
-@pytest.mark.parametrize("name", ["rope", *GENOMES])
-def test_cache_has_the_size_that_costs_state(name: str) -> None:
-    genome, cache = found(name), dict[str, Tensor]()
+@pytest.mark.parametrize("genome", [NAMED["rope"], NAMED["forgetting"], *FINDS.values()])
+def test_cache_has_the_size_that_costs_state(genome: Genome) -> None:
+    cache = dict[str, Tensor]()
     with torch.no_grad():
         module_of(genome, dim=64).decode(draw(1, 50, 64).float(), cache)
     context = CostContext(ModelSizes(64, 4, 8, 50))
@@ -119,10 +113,10 @@ class Model(nn.Module):
 
 
 @pytest.mark.parametrize("is_modern", [False, True], ids=["nanoGPT", "nanochat"])
-@pytest.mark.parametrize("name", FINDS)
-def test_models_train_and_generate_with_finds_as_attention(name: str, is_modern: bool) -> None:
+@pytest.mark.parametrize("genome", FINDS.values(), ids=FINDS)
+def test_models_train_and_generate_with_finds_as_attention(genome: Genome, is_modern: bool) -> None:
     torch.manual_seed(0)
-    model = Model(found(name), is_modern).double()
+    model = Model(genome, is_modern).double()
     text = torch.randint(256, (2, 12))
     logits = model(text)
     F.cross_entropy(logits[:, :-1].flatten(0, 1), text[:, 1:].flatten()).backward()
