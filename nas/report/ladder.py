@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from rich.console import Console
+
 from nas.common.scaling import LEAST_SIZES, Estimate, Law, Scaling, SizeScores
+from nas.evaluation.trial import Evaluation
 from nas.report.comparison import Cell, Comparison
 from nas.report.comparison_table import (
     comparison_legend,
@@ -21,9 +24,6 @@ from nas.report.units import digits, header, human, multiple
 
 if TYPE_CHECKING:
     import pandas
-    from rich.console import Console
-
-    from nas.evaluation.trial import Evaluation
 
 FACTOR: Final = 16.0  # of the projection: its compute over that of the largest size
 

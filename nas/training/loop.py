@@ -10,19 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from nas.common.captures import CudaGraphs
+from nas.tasks import Data, Examples, ModelTask, Side
 from nas.training import Report
 from nas.training.hardware import Meter, resolve_precision
 from nas.training.optimizers import ScheduledOptimizer
 from nas.training.steps import Diverged, Steps, TrainStep, mixed
-
-if TYPE_CHECKING:
-    from nas.tasks import Data, Examples, ModelTask, Side
 
 EVAL_BATCH: Final = 128
 """Batch size of evaluations on a CPU; larger batches do not fit into its second-level cache."""

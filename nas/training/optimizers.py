@@ -18,14 +18,13 @@ Python number, so the step cannot be part of a CUDA graph.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from nas.tasks import ModelTask
+from nas.tasks import ModelTask
 
 FIRST_MOMENT: Final = 0.9
 EPSILON: Final = 1e-8

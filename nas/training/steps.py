@@ -22,17 +22,15 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from nas.common.captures import CudaGraphs
 from nas.common.text import first_line
+from nas.tasks import Examples, ModelTask
 from nas.training.optimizers import ScheduledOptimizer
-
-if TYPE_CHECKING:
-    from nas.tasks import Examples, ModelTask
 
 MAX_REASON: Final = 200  # characters of an error
 PLAIN: Final = (bool, int, float, str, type(None))
