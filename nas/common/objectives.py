@@ -77,15 +77,8 @@ class Objective:
 
 def of_metric(metric: Metric) -> Objective:
     """Return the objective that optimises a metric."""
-    return Objective(
-        metric.name,
-        metric.direction,
-        metric.unit,
-        metric.about,
-        metric.ideal,
-        reference=metric.chance,
-        is_metric=True,
-    )
+    fields = metric.name, metric.direction, metric.unit, metric.about, metric.ideal
+    return Objective(*fields, reference=metric.chance, is_metric=True)
 
 
 def as_costs(objectives: Sequence[Objective], values: Mapping[str, float]) -> tuple[float, ...]:

@@ -161,7 +161,8 @@ def resume_search(
         )
     with locked(folder):  # refuse a second process before anything is loaded
         pass
-    tasks = _load_tasks(folder, setup, data)
+    loaded = _load(folder, setup.task, data)
+    tasks = Tasks(*loaded, None if setup.target is None else _load(folder, setup.target, data))
     evaluator = tasks.make(make_evaluator)
     try:
         session = this_session(command, workers=evaluator.workers)
@@ -173,13 +174,9 @@ def resume_search(
         evaluator.close()
 
 
-def _load_tasks(folder: Path, setup: RunSetup, data: str | None) -> Tasks:
-
-    def load(document: Document) -> tuple[Task, Data]:
-        task = load_frozen_task(document, data)
-        return task, load_unchanged(folder, document, task)
-
-    return Tasks(*load(setup.task), None if setup.target is None else load(setup.target))
+def _load(folder: Path, document: Document, data: str | None) -> tuple[Task, Data]:
+    task = load_frozen_task(document, data)
+    return task, load_unchanged(folder, document, task)
 
 
 def _warn_of_idle_workers(config: SearchConfig, workers: int) -> None:

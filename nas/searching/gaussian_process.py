@@ -21,7 +21,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import numpy as np
 from moocore import is_nondominated
@@ -254,8 +254,7 @@ class Posterior:
         squared = _squared_distances(x, self._x) + np.reshape(apart, (-1, 1))
         matern = self.kernel.signal_variance * np.exp(-np.sqrt(squared) / self.kernel.length)
         linear = (x - self._origin) @ (self._x - self._origin).T / self._norm
-        covariance: Array = matern + self.kernel.linear_variance * linear
-        return covariance
+        return cast("Array", matern + self.kernel.linear_variance * linear)
 
     def _unseen(self, rows: Sequence[Features]) -> Array:
         """Return the features that no mechanism of the fit has, (mechanisms, features)."""

@@ -60,7 +60,7 @@ class YeoJohnson:
         """Return the derivative of ``transform`` at each score."""
         t = (scores - self.centre) / self.spread
         power = np.where(t >= 0, self.power - 1, 1 - self.power)
-        return cast("Array", (1 + np.abs(t)) ** power / self.spread)
+        return (1 + np.abs(t)) ** power / self.spread
 
     def inverse(self, transformed: Array) -> Array:
         """Return the scores of which ``transform`` gives these values."""

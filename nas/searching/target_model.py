@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve  # type: ignore[import-untyped]
@@ -64,7 +64,7 @@ class Link:
     def covariance(self, joint: Joint, same: Array) -> Array:
         """Return T of the module docstring; ``same`` is I."""
         features = self.rho**2 * joint.covariance + self.delta_variance * joint.linear
-        return cast("Array", OFFSET + features + self.residual_variance * same)
+        return OFFSET + features + self.residual_variance * same
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import copy
 import inspect
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -165,8 +165,7 @@ def attend(
 
 def _rotated(module: nn.Module, rows: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     file: Any = inspect.getmodule(type(module))
-    result: Tensor = file.apply_rotary_pos_emb(rows, rows[:, :1], *rotation)[0]
-    return result
+    return cast("Tensor", file.apply_rotary_pos_emb(rows, rows[:, :1], *rotation)[0])
 
 
 TRANSFORMERS_HOSTS: Final = (_LlamaHost(), _GPT2Host())

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -104,8 +104,7 @@ class Transformer(nn.Module):
         """
         for layer in self.layers[:-1]:
             x = layer(x, padding=padding)
-        result: Tensor = self.norm(self.layers[-1](x, read, padding))
-        return result
+        return cast("Tensor", self.norm(self.layers[-1](x, read, padding)))
 
     def attentions(self) -> list[nn.Module]:
         """Return the attention modules, one for each layer."""
@@ -138,8 +137,8 @@ class Layer(nn.Module):
         masks = {} if padding is None else {"key_padding_mask": padding}
         mixed = self.attention(self.attention_norm(x), **self.options, **masks)
         x = x[:, read] + self.dropout(mixed[:, read])
-        result: Tensor = x + self.dropout(self.second(self.act(self.first(self.mlp_norm(x)))))
-        return result
+        hidden = self.act(self.first(self.mlp_norm(x)))
+        return cast("Tensor", x + self.dropout(self.second(hidden)))
 
 
 def _relu_squared(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

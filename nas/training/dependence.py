@@ -27,21 +27,15 @@ from torch.overrides import TorchFunctionMode
 from nas.common.errors import NasWarning
 from nas.genome import ModelSizes
 
+# Standard deviation of the noise added to weights, as the input of a zero weight has no effect.
 SPREAD: Final = 0.1
-"""Standard deviation of the noise added to weights, as the input of a zero weight has no effect."""
-EXAMPLES: Final = 4
-"""Number of examples of a batch of random tokens, and of examples compared one by one."""
-ENDS: Final = 64
-"""Number of tokens of a long sequence at which the probe changes the tokens that follow."""
-TOKENS: Final = 2**14
-"""Tokens of all changed sequences, for code that is not part of ``nas``."""
-SPARED: Final = 0.25
-"""Share of changes that may have an effect in float32, if none has one in float64."""
-PAIRS: Final = 2**24
-"""Pairs of query and key, in all heads, of a batch of the probe."""
+EXAMPLES: Final = 4  # of a batch of random tokens, and examples that are compared one by one
+ENDS: Final = 64  # tokens of a long sequence at which the probe changes the tokens that follow
+TOKENS: Final = 2**14  # of all changed sequences, for code that is not part of ``nas``
+SPARED: Final = 0.25  # share of changes with an effect in float32, if none has one in float64
+PAIRS: Final = 2**24  # pairs of query and key, in all heads, of a batch of the probe
 TOLERANCE: Final = 1e-12
-TOLERANCE_32: Final = 1e-5
-"""The tolerance for a block that does not compute in float64."""
+TOLERANCE_32: Final = 1e-5  # for a block that does not compute in float64
 OURS: Final = ("nas.", "torch.")
 
 

@@ -22,14 +22,11 @@ from nas.training.hardware import Meter, resolve_precision
 from nas.training.optimizers import ScheduledOptimizer
 from nas.training.steps import Diverged, Steps, TrainStep, mixed
 
-EVAL_BATCH: Final = 128
-"""Batch size of evaluations on a CPU; larger batches do not fit into its second-level cache."""
-EVAL_PAIRS: Final = 2**25
-"""Pairs of query and key, in all heads, of a batch of evaluations on a GPU."""
+EVAL_BATCH: Final = 128  # on a CPU, whose second-level cache is too small for larger batches
+EVAL_PAIRS: Final = 2**25  # pairs of query and key, in all heads, of a batch evaluated on a GPU
+# Steps that Python may launch before it waits for the GPU and checks the time limit again.
 STEPS_AHEAD: Final = 64
-"""Steps that Python may launch before it waits for the GPU and checks the time limit again."""
-MAX_PREPARED: Final = 16
-"""Number of prepared data splits that a process caches, two for each model of a task."""
+MAX_PREPARED: Final = 16  # data splits that a process caches, two for each model of a task
 
 
 class TimeIsUp(Exception):  # noqa: N818 - an outcome, not a fault

@@ -42,7 +42,7 @@ class Diverged(Exception):  # noqa: N818 - an outcome, not a fault
 
 @dataclass
 class TrainStep:
-    """A training step: a call computes the gradients of a batch, ``finish`` updates the weights.
+    """A training step: a call computes the gradients of a batch, ``optimizer`` updates the weights.
 
     On a GPU, where Python would wait for a loss, only ``mean_loss`` checks it, once an epoch.
     """
@@ -75,10 +75,6 @@ class TrainStep:
         torch.autograd.backward(loss)
         if self.task.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.task.clip, foreach=True)
-
-    def finish(self) -> None:
-        """Update the weights; a CUDA graph contains a call, but never this method."""
-        self.optimizer.step()
 
     def mean_loss(self) -> float:
         """Return the mean loss per target since the last call; Diverged if it is not finite."""
@@ -133,7 +129,7 @@ class Steps:
                 weight.grad = gradient
         else:
             self.work(chosen)
-        self.work.finish()
+        self.work.optimizer.step()  # never in the graph
 
     def _capture(self, chosen: Tensor, graphs: CudaGraphs) -> None:
         """Capture the step, or record why this failed; neither weights nor generators change."""

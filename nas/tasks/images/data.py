@@ -30,8 +30,7 @@ DIGITS_TEST_FRACTION: Final = 0.2
 SUFFIXES: Final = (
     ".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff"
 )  # fmt: skip
-FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")
-"""Formats that Pillow may try on any file; not PostScript, which is a program."""
+FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")  # not PostScript, a program
 
 
 def cache_folder() -> Path:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -24,8 +24,7 @@ from nas.tasks.layers import Transformer
 if TYPE_CHECKING:
     from nas.tasks.images.task import ImageTask
 
-MAX_SHIFT: Final = 8
-"""An augmented image is shifted by up to its size divided by this number."""
+MAX_SHIFT: Final = 8  # an augmented image is shifted by up to its size divided by this number
 
 
 class ImageExamples:
@@ -134,8 +133,7 @@ class VisionTransformer(Transformer):
 
     def forward(self, cut: Float[Tensor, "b n cpp"]) -> Float[Tensor, "b classes"]:
         x = self.transform(self.place(self.embed(cut)), self.read)
-        logits: Tensor = self.head(x.mean(1))
-        return logits
+        return cast("Tensor", self.head(x.mean(1)))
 
 
 def sines(side: int, dim: int) -> Float[Tensor, "n dim"]:

@@ -33,8 +33,7 @@ Labelled: TypeAlias = Sequence[tuple[str, int]]
 WORD: Final = re.compile(r"[\w']+|[^\w\s']")
 FIRST_WORD: Final = 2  # after the padding token, 0, and the token of all rare words
 RARE: Final = 1
-MAX_END: Final = 2**19
-"""Number of characters that are read from either end of a text, to bound the time."""
+MAX_END: Final = 2**19  # characters that are read from either end of a text, to bound the time
 
 
 @TASKS.register("texts")
