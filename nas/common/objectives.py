@@ -111,10 +111,7 @@ class SearchConfig:
 
     Proposal t is computed from the results of proposals 0 to t - ``lag``, so that no worker waits
     for the end of a generation; None stands for the lag of the algorithm. The seeds of all
-    trainings derive from ``seed``.
-
-    Raises:
-        ConfigError: a number is out of range.
+    trainings derive from ``seed``. ConfigError is raised if a number is out of range.
     """
 
     algorithm: str = "surrogate"

@@ -83,14 +83,9 @@ class SizeScores:
 class Scaling:
     """The evidence about the effective speed-up of a mechanism.
 
-    Args:
-        sizes: the results at three or more sizes, in ascending order of compute, each of two or
-            more pairs.
-        ideal: the least possible loss.
-
-    Attributes:
-        law: the law of the reference.
-        is_law_doubtful: whether a test rejects that the reference follows the law.
+    ``sizes`` are the results at three or more sizes, in ascending order of compute, each of two or
+    more pairs, and ``ideal`` is the least possible loss. ``law`` is the law of the reference;
+    ``is_law_doubtful`` says whether a test rejects that the reference follows it.
     """
 
     def __init__(self, sizes: Sequence[SizeScores], ideal: float) -> None:

@@ -178,11 +178,9 @@ class ActorPool:
         return done
 
     def get(self, ref: Any) -> Any:
-        """Return the answer to a call.
+        """Return the answer to a call; raise WorkerLostError if the worker was lost before.
 
-        Raises:
-            WorkerLostError: the worker was lost before it answered.
-            DeviceError: the worker cannot train any candidate on its machine.
+        DeviceError is raised if the worker cannot train any candidate on its machine.
         """
         process = ref.process
         try:

@@ -94,9 +94,7 @@ def train_candidate(
 ) -> Evaluation:
     """Train one candidate and evaluate it; an ``Exception`` becomes a failed evaluation.
 
-    Args:
-        device: the torch device, "cpu" or "cuda".
-        time_limit: longest duration in seconds, checked between steps; None for no limit.
+    ``device`` is "cpu" or "cuda". ``time_limit``, in seconds, is checked between steps.
     """
     torch_device = torch.device(device)
     keep_freed_memory()

@@ -141,8 +141,7 @@ class RunView:
     def reference(self) -> str:
         """The name of the mechanism with which others are compared, the reference of the task."""
         fields = _task_fields(self.setup)
-        name: str = {**fields, **fields.get("task", {})}.get("reference", STANDARD)
-        return name
+        return str({**fields, **fields.get("task", {})}.get("reference", STANDARD))
 
     @cached_property
     def reference_key(self) -> str | None:

@@ -268,12 +268,8 @@ def gains_of_shifts(
     The gain is the expected increase of the hypervolume of the estimated front when the estimate of
     this mechanism changes and all other estimates stay fixed (knowledge gradient, Frazier et al.
     2009, "The knowledge-gradient policy for correlated normal beliefs"). Mechanisms whose shifted
-    estimate is always dominated are left out.
-
-    Args:
-        rows: scaled estimates of all mechanisms, (mechanisms, objectives).
-        shifts: standard deviations of the shifts of their estimates by a training.
-        indices: the mechanisms that may be trained.
+    estimate is always dominated are left out. ``rows`` are scaled estimates of all mechanisms,
+    (mechanisms, objectives), and ``shifts`` the standard deviations of their shifts by a training.
     """
     members = is_nondominated(rows, keep_weakly=True)
     front = rows[members]

@@ -49,9 +49,8 @@ def seeded(seed: int) -> Iterator[None]:
 class Transformer(nn.Module):
     """The layers of a task's model; subclasses call ``add_ends`` for the other parts.
 
-    Args:
-        attention: function that returns the attention module of a layer, given the layer's index.
-            The module maps tokens of shape (b, n, width) to outputs of the same shape.
+    ``attention`` returns the attention module of a layer, given the layer's index. The module maps
+    tokens of shape (b, n, width) to outputs of the same shape.
     """
 
     def __init__(self, task: ModelTask, attention: MakeAttention, seed: int) -> None:

@@ -87,11 +87,9 @@ def probe(
     """Run a copy of an attention block, and raise if its output is unusable.
 
     A block whose output is not finite, or has a wrong shape, passes; its training will fail. The
-    result is the tolerance: ``TOLERANCE_32`` if the block does not compute in float64.
-
-    Args:
-        tokens: the tokens of a batch, shape (b, n, dim); by default random ones, drawn from torch's
-            global generator as is the noise of the weights.
+    result is the tolerance: ``TOLERANCE_32`` if the block does not compute in float64. ``tokens``,
+    (b, n, dim), are those of a batch; by default they are random, drawn from torch's global
+    generator as is the noise of the weights.
 
     Raises:
         Leak: the output for an example depends on other examples of the batch; ``is_causal`` is set

@@ -34,12 +34,10 @@ class TimeIsUp(Exception):  # noqa: N818 - an outcome, not a fault
 
 
 class TrainingLoop:
-    """One training of a model, whose method ``reports`` runs it.
+    """One training of an untrained model on the meter's device; ``reports`` runs it.
 
-    Args:
-        model: the untrained model, which is moved to the meter's device.
-        time_limit: longest duration in seconds, checked between steps; None for no limit.
-        graphs: captures the steps as CUDA graphs (see ``graphs_on``); None runs them eagerly.
+    ``time_limit``, in seconds, is checked between steps. ``graphs`` captures the steps as CUDA
+    graphs (see ``graphs_on``); None runs them eagerly.
     """
 
     def __init__(
@@ -73,9 +71,7 @@ class TrainingLoop:
     def reports(self, order_seed: int) -> Iterator[Report]:
         """Train for the task's number of epochs, and yield a report after each epoch.
 
-        Raises:
-            Diverged: the training loss, or a metric on validation examples, is not finite.
-            TimeIsUp: the time limit was reached.
+        Diverged is raised if the loss or a metric is not finite, TimeIsUp at the time limit.
         """
         task, data = self._task, self._data
         rng = torch.Generator().manual_seed(order_seed)

@@ -50,19 +50,13 @@ def load_images(
 ) -> Data:
     """Return training and validation images, drawn from the training part of a data set.
 
-    Args:
-        size: edge length in pixels to which images are scaled.
-        counts: numbers of training and of validation images.
-        seed: seed of the split.
-        is_tested: whether the whole test part of the data set replaces the validation images.
+    ``counts`` are the numbers of both, and ``seed`` is that of the split. If ``is_tested``, the
+    whole test part of the data set replaces the validation images.
 
-    Returns:
-        Data with the columns ``images`` (n, channels, size, size), uint8, and ``labels`` (n,). The
-        facts are the ``classes`` by label, and ``mean`` and ``std`` of each channel's pixel values
-        over the training images.
-
-    Raises:
-        DataError: the data are missing or damaged, have only one class, or cannot be downloaded.
+    The columns are ``images`` (n, channels, size, size), uint8, and ``labels`` (n,). The facts are
+    the ``classes`` by label, and ``mean`` and ``std`` of each channel's pixel values over the
+    training images. DataError is raised if the data are missing or damaged, have only one class, or
+    cannot be downloaded.
     """
     classes, labels, read = _source(spec, size)
     first, second = draw_two(labels, *counts, np.random.default_rng(seed))

@@ -73,12 +73,9 @@ def flip_and_shift(
 ) -> tuple[Shaped[Tensor, "b c h w"], Shaped[Tensor, "b 1 h w"]]:
     """Mirror each image with probability 1/2, and shift it by up to an eighth of its size.
 
-    The shift along each axis is a uniformly distributed number of whole pixels.
-
-    Returns:
-        The images, and a mask that is False at pixels whose source lies outside of the image. Such
-        pixels have the values of the nearest edge; the caller sets them to zero after
-        normalisation.
+    The shift along each axis is a uniformly distributed number of whole pixels. The mask is False
+    at pixels whose source lies outside of the image. They have the values of the nearest edge; the
+    caller sets them to zero after normalisation.
     """
     count, channels, height, width = images.shape
     down, across, mirror = torch.rand(3, count, 1, device=images.device)

@@ -60,9 +60,8 @@ class Windows:
 class _Embedded(Transformer):
     """A transformer with embeddings of tokens and positions, and with an output layer.
 
-    Args:
-        read: slice of the tokens, from some token to the last, at which logits are computed.
-        is_tied: whether the output layer and the embedding of tokens share their weights.
+    Logits are computed at the tokens ``read``, from some token to the last. If ``is_tied``, the
+    output layer and the embedding of tokens share their weights.
     """
 
     def __init__(
