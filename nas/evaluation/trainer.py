@@ -177,7 +177,7 @@ def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
     model = task.main
     precision = resolve_precision(model.precision, torch.device(device), model.width)
     with training_settings():
-        calibration: Mapping[str, Any] = calibrate(
+        return calibrate(
             model.sizes,
             batch=model.batch_size,
             precision=precision,
@@ -185,7 +185,6 @@ def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
             is_causal=model.is_causal,
             qkv_bias=model.qkv_bias,
         )
-    return calibration
 
 
 def budget_of(task: Task, data: Data, device: torch.device | None = None) -> Budget:

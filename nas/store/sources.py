@@ -99,9 +99,8 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
         return Source(text, check_vocabulary(genome, text))
     if "/" in text and "=" not in changes:
         return _member(text, runs)
-    known = sorted(MECHANISMS)
     raise GenomeError(
-        f"{text!r} is not a mechanism{near(text, known)}, a genome file or a RUN/ID; "
+        f"{text!r} is not a mechanism{near(text, sorted(MECHANISMS))}, a genome file or a RUN/ID; "
         f"`nas mechanisms` lists the mechanisms, `nas runs` the runs.{MECHANISMS.complaints()}"
     )
 

@@ -48,13 +48,9 @@ class _LlamaHost(_TransformersHost):
     """The host for attention with four separate projections, and RoPE unless it is a ViT's."""
 
     classes = (
-        "LlamaAttention",
-        "MistralAttention",
-        "Qwen2Attention",
-        "Qwen3Attention",
-        "GemmaAttention",
+        "LlamaAttention", "MistralAttention", "Qwen2Attention", "Qwen3Attention", "GemmaAttention",
         "ViTAttention",
-    )
+    )  # fmt: skip
     about = f"transformers ({', '.join(classes)})"
 
     def measure(self, module: nn.Module) -> HostSizes:

@@ -165,8 +165,7 @@ def _cifar10(size: int, *, is_test: bool) -> Source:
             "or --data digits, which needs no network."
         ) from None
     labels = np.asarray(dataset.targets, dtype=np.int64)
-    pixels = dataset.data
-    return tuple(dataset.classes), labels, lambda chosen: _scaled(pixels[chosen], size)
+    return tuple(dataset.classes), labels, lambda chosen: _scaled(dataset.data[chosen], size)
 
 
 def _scaled(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:

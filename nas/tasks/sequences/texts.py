@@ -94,7 +94,12 @@ class TextsTask(SequenceTask):
         if kind == "synthetic":
             count = self.train_examples + self.validation_examples
             return ("blame", "praise"), synthetic_reviews(2 * self.data_seed + is_test, count)
-        classes, texts = _read_folder(Path(path).expanduser(), is_test=is_test)
+        classes, files = list_classes(Path(path).expanduser(), (".txt",), is_test=is_test)
+        texts = [
+            (read_bytes(file).decode("utf-8", errors="replace"), label)
+            for label, of_class in enumerate(files)
+            for file in of_class
+        ]
         written = [(text, label) for text, label in texts if text.strip()]
         if blank := {*classes} - {classes[label] for _, label in written}:
             raise DataError(f"{self.data}: all texts of {', '.join(sorted(blank))} are blank.")
@@ -112,16 +117,6 @@ class TextsTask(SequenceTask):
         from nas.tasks.sequences.model import TextModel
 
         return TextModel(self, attention, seed, data.facts["words"], self.num_classes(data))
-
-
-def _read_folder(root: Path, *, is_test: bool) -> tuple[tuple[str, ...], Labelled]:
-    classes, files = list_classes(root, (".txt",), is_test=is_test)
-    texts = [
-        (read_bytes(path).decode("utf-8", errors="replace"), label)
-        for label, paths in enumerate(files)
-        for path in paths
-    ]
-    return classes, texts
 
 
 def _words(text: str) -> list[str]:
