@@ -136,8 +136,8 @@ class Layer(nn.Module):
         masks = {} if padding is None else {"key_padding_mask": padding}
         mixed = self.attention(self.attention_norm(x), **self.options, **masks)
         x = x[:, read] + self.dropout(mixed[:, read])
-        hidden = self.act(self.first(self.mlp_norm(x)))
-        return cast("Tensor", x + self.dropout(self.second(hidden)))
+        result: Tensor = x + self.dropout(self.second(self.act(self.first(self.mlp_norm(x)))))
+        return result
 
 
 def _relu_squared(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

@@ -86,9 +86,9 @@ def _rank(view: RunView, mechanism: Candidate) -> tuple[bool, float]:
 
 
 def _drawing(scaled: Iterable[Difference], margin: float) -> Callable[[Difference], dict[str, Any]]:
-    """Return a function from a difference to positions in pixels: its own, interval and margin.
+    """Return a function that returns positions of a difference and its interval, in pixels.
 
-    The drawing contains 0 and the differences ``scaled`` with their intervals.
+    The drawing contains 0, with ``margin`` on each side, and the differences ``scaled``.
     """
     values = (end for d in scaled for end in (d.mean, d.low, d.high) if end is not None)
     ends = [*values, 0.0]
