@@ -21,11 +21,8 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function that converts its arguments to the types of its annotations.
 
     Numbers and arrays of numpy become numbers and lists of Python. Where it is expected, a Path
-    becomes a str, and a single item a list.
-
-    Raises:
-        ConfigError: an argument is unknown, is missing, or has another type.
-        TypeError: arguments have positions that the function does not have, or are given twice.
+    becomes a str, and a single item a list. ConfigError is raised if an argument is unknown, is
+    missing, or has another type; TypeError if it has a wrong position or is given twice.
     """
     signature = inspect.signature(function)
     model = functools.cache(functools.partial(_model, function))

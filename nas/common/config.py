@@ -99,10 +99,7 @@ def find_named(name: str, folder: str) -> Path:
     """Return the path of a file that a user has named.
 
     ``name`` is a path; or the name of a file, without suffix, in a folder such as "search_spaces"
-    of the current directory or of this package.
-
-    Raises:
-        ConfigError: no such file exists; the message lists the names that do.
+    of the current directory or of this package. ConfigError lists the names if there is no such.
     """
     file = name if name.endswith(SUFFIXES) else f"{name}.yaml"
     for path in (Path(name), *(place / file for place in _folders(folder))):

@@ -77,15 +77,8 @@ class Objective:
 
 def of_metric(metric: Metric) -> Objective:
     """Return the objective that optimises a metric."""
-    return Objective(
-        metric.name,
-        metric.direction,
-        metric.unit,
-        metric.about,
-        metric.ideal,
-        reference=metric.chance,
-        is_metric=True,
-    )
+    fields = metric.name, metric.direction, metric.unit, metric.about, metric.ideal
+    return Objective(*fields, reference=metric.chance, is_metric=True)
 
 
 def as_costs(objectives: Sequence[Objective], values: Mapping[str, float]) -> tuple[float, ...]:
@@ -118,10 +111,7 @@ class SearchConfig:
 
     Proposal t is computed from the results of proposals 0 to t - ``lag``, so that no worker waits
     for the end of a generation; None stands for the lag of the algorithm. The seeds of all
-    trainings derive from ``seed``.
-
-    Raises:
-        ConfigError: a number is out of range.
+    trainings derive from ``seed``. ConfigError is raised if a number is out of range.
     """
 
     algorithm: str = "surrogate"

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from nas.common.objectives import Objective, as_costs
 
-if TYPE_CHECKING:
-    Costs: TypeAlias = Sequence[float]
+Costs: TypeAlias = Sequence[float]
 
 
 def dominates(a: Costs, b: Costs) -> bool:

@@ -64,11 +64,9 @@ class Plugin:
 class Registry(Mapping[str, M]):
     """A mapping of names to members (such as classes), in the order of their registration.
 
-    Args:
-        noun: what a member is called in an error, such as "algorithm".
-        modules: modules with the built-in members, imported at the first look-up.
-        error: class of the errors about unknown and duplicate names.
-        check: raises an error for an invalid member of a plug-in.
+    ``modules`` have the built-in members, and are imported at the first look-up. ``error`` is the
+    class of the errors about unknown and duplicate names, in which a member is called ``noun``.
+    ``check`` raises an error for an invalid member of a plug-in.
     """
 
     def __init__(

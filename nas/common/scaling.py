@@ -25,7 +25,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,8 +33,7 @@ from scipy.special import fdtrc, stdtrit  # type: ignore[import-untyped]
 
 from nas.common.differences import LEVEL
 
-if TYPE_CHECKING:
-    Array = NDArray[np.float64]
+Array: TypeAlias = NDArray[np.float64]
 
 MOST: Final = 64.0  # the largest speed-up and slow-down that are distinguished
 EXPONENTS: Final = (0.01, 3.0)  # the range of a
@@ -84,14 +83,9 @@ class SizeScores:
 class Scaling:
     """The evidence about the effective speed-up of a mechanism.
 
-    Args:
-        sizes: the results at three or more sizes, in ascending order of compute, each of two or
-            more pairs.
-        ideal: the least possible loss.
-
-    Attributes:
-        law: the law of the reference.
-        is_law_doubtful: whether a test rejects that the reference follows the law.
+    ``sizes`` are the results at three or more sizes, in ascending order of compute, each of two or
+    more pairs, and ``ideal`` is the least possible loss. ``law`` is the law of the reference;
+    ``is_law_doubtful`` says whether a test rejects that the reference follows it.
     """
 
     def __init__(self, sizes: Sequence[SizeScores], ideal: float) -> None:
@@ -136,8 +130,7 @@ class Scaling:
         fit = np.log(np.maximum(pooled, 1e-300)).sum(axis=-1) * degrees.sum()
         fit += 2 * powers * (degrees @ self._compute) + (powers / TREND) ** 2
         best = fit.argmin()
-        variances: Array = pooled[best][:, None] * shapes[best]
-        return variances
+        return cast("Array", pooled[best][:, None] * shapes[best])
 
     @property
     def times(self) -> list[float]:
@@ -193,8 +186,7 @@ class Scaling:
             np.concatenate([self._weights, self._rest_weights[chosen]]),
             self._ideal,
         )
-        least: Array = q.min(axis=0)
-        return least
+        return cast("Array", q.min(axis=0))
 
     def _estimates(
         self, chosen: Sequence[int], ends: Array, functions: Sequence[Array]

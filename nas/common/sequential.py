@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,9 +32,7 @@ from scipy.special import betainc, betaln, logsumexp  # type: ignore[import-unty
 
 from nas.common.differences import LEVEL, Side
 
-if TYPE_CHECKING:
-    Array = NDArray[np.float64]
-
+Array: TypeAlias = NDArray[np.float64]
 Claim: TypeAlias = Literal["typical", "mean"]
 CLAIMS: Final[tuple[Claim, ...]] = get_args(Claim)
 STAKES: Final = (np.arange(32) + 0.5) / 32  # the values of L over which the mean is taken
@@ -91,8 +89,7 @@ def evidence(gains: ArrayLike, claim: Claim, cap: float) -> Array:
         return _evidence_of_counts(np.cumsum(x > 0, axis=-1), np.cumsum(x < 0, axis=-1))
     steps = np.log1p(STAKES * np.clip(x / cap, -1.0, 1.0)[..., None])
     wealth = logsumexp(np.cumsum(steps, axis=-2), axis=-1) - np.log(len(STAKES))
-    e: Array = np.exp(np.minimum(wealth, 700.0))
-    return e
+    return cast("Array", np.exp(np.minimum(wealth, 700.0)))
 
 
 def typical_interval(gains: Sequence[float], level: float) -> tuple[float, float] | None:

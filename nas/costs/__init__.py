@@ -99,9 +99,8 @@ def costs_of(
 ) -> dict[str, float]:
     """Return costs of a genome by name, by default those that ``default_costs`` returns.
 
-    Raises:
-        ConfigError: a cost is unknown, or needs unit times that were not measured in this context.
-        ViolationError: the genome does not type-check.
+    ConfigError is raised if a cost is unknown, or needs unit times that were not measured in this
+    context; ViolationError if the genome does not type-check.
     """
     names = default_costs() if names is None else names
     return {name: float(COSTS[name].of(resolved, context)) for name in names}
@@ -146,9 +145,8 @@ def attention_cost(
 ) -> dict[str, int]:
     """Return costs of one attention block at batch size 1, by name; by default all that count one.
 
-    Raises:
-        GenomeError, ViolationError: the mechanism does not exist at this size.
-        NasError: the mechanism has an operation without a counting rule.
+    GenomeError or ViolationError is raised if the mechanism does not exist at this size, NasError
+    if it has an operation without a counting rule.
     """
     from nas.compiler import make_plan, resolve
 

@@ -48,11 +48,9 @@ def count_calls(
 ) -> Counter[str]:
     """Count the operations that a module executes for its inputs.
 
-    The elements of ``declared`` operations are counted, unless these have another rule.
-
-    Raises:
-        GenomeError: the module raises ValueError for the inputs.
-        NasError: the module has an operation without a counting rule.
+    The elements of ``declared`` operations are counted, unless these have another rule. GenomeError
+    is raised if the module raises ValueError for the inputs, NasError if it has an operation
+    without a counting rule.
     """
     owner = type(getattr(module, "module", module)).__name__
     analysis = FlopCountAnalysis(module, inputs)

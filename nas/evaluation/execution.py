@@ -33,6 +33,8 @@ _GRAIN: Final = 10_000  # Ray divides a GPU into this many parts
 class Execution:
     """Where, and on how many workers, trainings run. On processors this changes no result.
 
+    ConfigError is raised if a number is not valid, or the backend is unknown or lacks an option.
+
     Attributes:
         backend: "ray" (worker processes on one machine or on a cluster) or "local" (this process,
             with one worker and without a cluster).
@@ -44,9 +46,6 @@ class Execution:
         ray_address: a Ray cluster to join, as "host:port" or "auto"; None starts one here.
         time_limit: longest duration of one training in seconds; None for no limit.
         start_seconds: seconds without any worker after which the command ends with an error.
-
-    Raises:
-        ConfigError: a number is not valid, or the backend is unknown or lacks an option.
     """
 
     backend: str = "ray"

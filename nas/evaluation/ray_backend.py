@@ -62,11 +62,9 @@ _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 class RayEvaluator(Dispatcher):
     """An `Evaluator` whose workers are Ray actors; raises DeviceError as `make_evaluator`.
 
-    Args:
-        execution: options of the workers. If its ``ray_address`` is None, the evaluator uses the
-            cluster that this process is connected to, or else starts a cluster on this machine.
-        grace: seconds beyond the time limit after which a worker that has not answered is ended.
-        target: the target task and its data, see `Trial.is_target`.
+    If ``ray_address`` is None, the evaluator uses the cluster that this process is connected to, or
+    else starts a cluster on this machine. A worker that has not answered ``grace`` seconds after
+    the time limit is ended.
     """
 
     def __init__(
@@ -178,11 +176,9 @@ class ActorPool:
         return done
 
     def get(self, ref: Any) -> Any:
-        """Return the answer to a call.
+        """Return the answer to a call; raise WorkerLostError if the worker was lost before.
 
-        Raises:
-            WorkerLostError: the worker was lost before it answered.
-            DeviceError: the worker cannot train any candidate on its machine.
+        DeviceError is raised if the worker cannot train any candidate on its machine.
         """
         process = ref.process
         try:

@@ -47,16 +47,12 @@ def study(
     initial weights and the same order of examples: differences are due to mechanism and rate.
     GenomeError is raised if a mechanism does not exist at the task's width, heads or tokens.
 
-    Args:
-        mechanisms: names with genomes or users' own modules. Equal mechanisms are trained once and
-            yielded once per name.
-        evaluator: returns the evaluator; it is not called if all trainings are known.
-        purpose: training seeds for "explain" and "confirm" differ from those for other purposes.
-        known: earlier trainings. Those of this purpose and task that did not fail are yielded
-            first, and are not run again; of "confirm" also those that failed.
-        keys: ``Training.key`` by name; by default the digest at the task's sizes.
-        rates: those of the task's learning rates at which each mechanism is trained, by name; None
-            for the task's own rate.
+    Equal ``mechanisms`` are trained once and yielded once per name. ``evaluator`` is not called if
+    all trainings are known: of the earlier trainings ``known``, those of this purpose and task that
+    did not fail are yielded first, and are not run again; of "confirm" also those that failed.
+    Training seeds for "explain" and "confirm" differ from those for other purposes. ``keys`` are
+    values of ``Training.key`` by name, by default the digest at the task's sizes, and ``rates`` the
+    learning rates at which each mechanism is trained, by name, by default the task's own.
     """
     variants = {None: task} if rates is None else task.at_rates()
     places = {rate: task_fingerprint(variant, data) for rate, variant in variants.items()}

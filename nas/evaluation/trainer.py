@@ -94,9 +94,7 @@ def train_candidate(
 ) -> Evaluation:
     """Train one candidate and evaluate it; an ``Exception`` becomes a failed evaluation.
 
-    Args:
-        device: the torch device, "cpu" or "cuda".
-        time_limit: longest duration in seconds, checked between steps; None for no limit.
+    ``device`` is "cpu" or "cuda". ``time_limit``, in seconds, is checked between steps.
     """
     torch_device = torch.device(device)
     keep_freed_memory()
@@ -179,7 +177,7 @@ def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
     model = task.main
     precision = resolve_precision(model.precision, torch.device(device), model.width)
     with training_settings():
-        calibration: Mapping[str, Any] = calibrate(
+        return calibrate(
             model.sizes,
             batch=model.batch_size,
             precision=precision,
@@ -187,7 +185,6 @@ def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
             is_causal=model.is_causal,
             qkv_bias=model.qkv_bias,
         )
-    return calibration
 
 
 def budget_of(task: Task, data: Data, device: torch.device | None = None) -> Budget:

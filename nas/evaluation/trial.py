@@ -230,23 +230,18 @@ class Evaluator(Protocol):
     @property
     def workers(self) -> int:
         """The number of trainings that run at once."""
-        ...
 
     def calibrate(self) -> Mapping[str, Any]:
         """Measure the unit times of operations on a worker, and return them."""
-        ...
 
     def submit(self, trials: Sequence[Trial]) -> None:
         """Queue trials, which are trainings to run; `wait` returns their evaluations."""
-        ...
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
         """Block until a trial finishes, and return all finished trials; [] if there is no trial."""
-        ...
 
     def close(self) -> None:
         """Stop the workers and release the data. Calling it again does nothing."""
-        ...
 
 
 def run_trials(evaluator: Evaluator, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Evaluation]]:

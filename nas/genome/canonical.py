@@ -45,13 +45,10 @@ def canonicalise(
 ) -> Genome:
     """Return the normal form of a genome, by the steps in the module docstring.
 
-    Args:
-        sizes: model sizes, for rules that hold only there: a window of all tokens is removed.
-        is_causal: whether all calls (True) or no calls (False) of the mechanism are causal; None
-            for a normal form that is valid in both cases.
-
-    Raises:
-        GenomeError: a primitive or parameter does not exist, or a value is invalid.
+    With ``sizes``, rules that hold only there apply: a window of all tokens is removed. All calls
+    of the mechanism are causal (``is_causal``), or none are; with None, the normal form is valid in
+    both cases. GenomeError is raised if a primitive or parameter does not exist, or a value is
+    invalid.
     """
     genome = check_vocabulary(genome)
     visibility = plain_visibility(genome.visibility, sizes and sizes.tokens, is_causal)
@@ -90,10 +87,8 @@ def resolved_digest(genome: Genome, sizes: ModelSizes) -> str:
     """Return the digest of a normal form at given model sizes, from the numbers of its labels.
 
     For example, "1/4" and "one" give one head in a backbone with four heads. A hybrid has the same
-    digest if its mechanism and the attention of the other layers exchange their names.
-
-    Raises:
-        GenomeError: a head label does not give a whole number of heads at these sizes.
+    digest if its mechanism and the attention of the other layers exchange their names. GenomeError
+    is raised if a head label does not give a whole number of heads at these sizes.
     """
     every = list(range(sizes.depth))
     layers, parts = list(genome.placement.layers(sizes.depth)), _resolved_parts(genome, sizes)

@@ -68,10 +68,7 @@ class Placement:
 
     In every ``every`` layers, ``count`` successive layers hold the mechanism, beginning with layer
     ``offset``; the pattern also extends to the layers before. If ``every`` is None, it does not
-    repeat.
-
-    Raises:
-        ValueError: ``count`` or ``offset`` does not fit into a period.
+    repeat. ValueError is raised if ``count`` or ``offset`` does not fit into a period.
     """
 
     every: Annotated[StrictInt, Field(ge=1, le=MAX_PERIOD)] | None = 1
@@ -125,8 +122,7 @@ class Placement:
     def simplified(self, depth: int | None = None) -> Placement:
         """Return the normal form, equal for placements of the same layers of ``depth``, or of all.
 
-        Raises:
-            GenomeError: no layer is selected.
+        GenomeError is raised if no layer is selected.
         """
         if self.every == self.count:
             return ALL

@@ -22,13 +22,13 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> Comparison:
         if training.task in stage.rates
     ]
     found = {
-        shown_name(plan, mechanism): found_in_search(mechanism.candidate, plan.metric)
+        _unique_name(plan, mechanism): found_in_search(mechanism.candidate, plan.metric)
         for mechanism in plan.trained.values()
     }
     return compare(
         trained,
         {FRESH[stage.part]: stage.task.name for stage in plan.stages},
-        shown_name(plan, plan.against),
+        _unique_name(plan, plan.against),
         plan.seeds,
         found=found,
         run=run.name,
@@ -43,7 +43,7 @@ def training_row(
 ) -> TrainingRow:
     """Return a training of a confirmation as a training of a comparison."""
     return TrainingRow(
-        shown_name(plan, mechanism),
+        _unique_name(plan, mechanism),
         mechanism.digest,
         FRESH[stage.part],
         training.repeat,
@@ -55,8 +55,7 @@ def training_row(
     )
 
 
-def shown_name(plan: ConfirmationPlan, mechanism: ComparedMechanism) -> str:
-    """Return the name of a mechanism, which is unique in the plan."""
+def _unique_name(plan: ConfirmationPlan, mechanism: ComparedMechanism) -> str:
     if mechanism.name or isinstance(mechanism.mechanism, UserModule):
         return mechanism.name
     length = digits_needed(other.digest for other in plan.trained.values())

@@ -73,15 +73,14 @@ class CostTable(Result):
     @property
     def table(self) -> pandas.DataFrame:
         """One row for each mechanism and length."""
-        return costs_table(self.rows).frame()
+        return _costs_table(self.rows).frame()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that ``nas cost --json`` prints, whose rows are ``table``."""
-        return {"dim": self.dim, "heads": self.heads, "rows": costs_table(self.rows).records()}
+        return {"dim": self.dim, "heads": self.heads, "rows": _costs_table(self.rows).records()}
 
 
-def costs_table(rows: Sequence[CostRow]) -> Table[CostRow]:
-    """Return the table of costs."""
+def _costs_table(rows: Sequence[CostRow]) -> Table[CostRow]:
     columns = [
         Column[CostRow]("source", None, lambda row: row.source),
         Column("name", "mechanism", lambda row: row.name, is_number=False),
@@ -138,7 +137,7 @@ def _measured_row(text: str, module: UserModule, sizes: ModelSizes) -> CostRow:
 def show_costs(console: Console, result: CostTable) -> None:
     """Print the costs of each mechanism at each sequence length as a table."""
     say(console, f"One attention block at dim {result.dim}, heads {result.heads}, batch 1:", "")
-    say_table(console, costs_table(result.rows))
+    say_table(console, _costs_table(result.rows))
     if any(row.is_measured for row in result.rows):
         say(console, "", MEASURED)
 

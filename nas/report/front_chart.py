@@ -96,11 +96,8 @@ def front_chart(
     Grey dots are scores (means of a mechanism's own trainings). Mechanisms of the front and named
     mechanisms are at their estimates, with bars of one standard error. All mechanisms to the right
     of the staircase and below it are dominated. Runs without the two objectives are left out; if
-    the first run has one objective, RunError is raised.
-
-    Args:
-        width: width of the plotted area in pixels; a narrow one has short titles and few labels.
-        link: function that returns the address that a click on a mechanism opens.
+    the first run has one objective, RunError is raised. A narrow chart has short titles and few
+    labels. ``link`` returns the address that a click on a mechanism opens.
     """
     import altair as alt
 

@@ -91,18 +91,16 @@ def drawing(genome: Genome) -> Table[tuple[str, ...]]:
         rows.append((rails, f"{names[index]} = {_call(node, names)}", type_))
     if genome.nodes:
         rails = "".join("  " if ref is None else "▼ " for ref in columns).rstrip()
-        rows.append((rails, f"output = {output_text(projections)}", ""))
+        rows.append((rails, f"output = {_output_text(projections)}", ""))
     return Table([words(0, style="cyan"), words(1, least=20), words(2, style="dim", rank=1)], rows)
 
 
-def output_text(projections: Projections) -> str:
-    """Return how the heads become the output, such as "W_O(heads side by side)"."""
+def _output_text(projections: Projections) -> str:
     merged = "sum of heads" if projections.merge == "sum" else "heads side by side"
     return f"W_O({merged})" if projections.has_wo else merged
 
 
-def value_text(value: ParamValue) -> str:
-    """Return the value of a node's parameter as text."""
+def _value_text(value: ParamValue) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None else str(value)
@@ -132,7 +130,7 @@ def _call(node: Node, names: dict[Ref, str]) -> str:
     operands = [names[ref] for ref in node.inputs]
     # The block's input reaches some operations beside their operands: gates, and QANA's tail.
     operands += [name for name in get(node.op).extras if name == "x"]
-    params = [f"{name}={value_text(value)}" for name, value in node.params]
+    params = [f"{name}={_value_text(value)}" for name, value in node.params]
     return f"{node.op}({', '.join([*operands, *params])})"
 
 
@@ -187,11 +185,11 @@ def box_graph(genome: Genome) -> nx.DiGraph[Box]:
     graph: nx.DiGraph[Box] = nx.DiGraph()
     graph.add_nodes_from(boxes.values())
     for index, node in enumerate(genome.nodes):
-        more = ", ".join(f"{name} {value_text(value)}" for name, value in node.params)
+        more = ", ".join(f"{name} {_value_text(value)}" for name, value in node.params)
         role = str(get(node.op).signatures[0].role)
         boxes[index] = Box(printable(node.op.replace("_", " ")), role, printable(more))
         graph.add_edges_from((boxes[ref], boxes[index]) for ref in node.inputs)
-    output = Box(output_text(genome.projections), STREAM)
+    output = Box(_output_text(genome.projections), STREAM)
     graph.add_edge(boxes[len(genome.nodes) - 1], output)
     return graph
 

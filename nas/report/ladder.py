@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from rich.console import Console
+
 from nas.common.scaling import LEAST_SIZES, Estimate, Law, Scaling, SizeScores
+from nas.evaluation.trial import Evaluation
 from nas.report.comparison import Cell, Comparison
 from nas.report.comparison_table import (
     comparison_legend,
@@ -21,9 +24,6 @@ from nas.report.units import digits, header, human, multiple
 
 if TYPE_CHECKING:
     import pandas
-    from rich.console import Console
-
-    from nas.evaluation.trial import Evaluation
 
 FACTOR: Final = 16.0  # of the projection: its compute over that of the largest size
 
@@ -90,7 +90,7 @@ class Ladder(Result):
     @cached_property
     def table(self) -> pandas.DataFrame:
         """One row for each rung, as a DataFrame."""
-        return Table([*ladder_columns(self)], self.rungs).frame()
+        return Table([*_ladder_columns(self)], self.rungs).frame()
 
 
 def make_ladder(comparison: Comparison, flops: Mapping[str, float]) -> Ladder:
@@ -147,8 +147,7 @@ def _reported(
     }
 
 
-def ladder_columns(result: Ladder) -> Iterator[Column[Rung]]:
-    """Yield the columns of a ladder's table."""
+def _ladder_columns(result: Ladder) -> Iterator[Column[Rung]]:
     compared = result.comparison
     metric = next(iter(compared.metrics.values()))
     over, title = f"over {compared.against}", header(metric.name, metric.unit)
@@ -191,7 +190,7 @@ def estimate_text(estimate: Estimate) -> str:
 def ladder_table(console: Console, result: Ladder) -> None:
     """Print the rungs, the law of the reference, and what the results show of each mechanism."""
     compared = result.comparison
-    say_table(console, Table([*ladder_columns(result)], result.rungs))
+    say_table(console, Table([*_ladder_columns(result)], result.rungs))
     say(console, "")
     for row in compared.rows:
         if climb := result.climbs.get(row.mechanism):

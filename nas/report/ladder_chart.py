@@ -9,14 +9,12 @@ import numpy as np
 
 from nas.common.scaling import MOST
 from nas.report.charts import COLOURS, DIM, HEIGHT, INK, styled
-from nas.report.ladder import estimate_text
+from nas.report.ladder import Ladder, Rung, estimate_text
 from nas.report.result import data_frame
 from nas.report.units import FRACTION, header
 
 if TYPE_CHECKING:
     import altair
-
-    from nas.report.ladder import Ladder, Rung
 
 WIDTH: Final = 380  # pixels of each panel
 TICKS: Final = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final
 
 from nas.common.config import parse_yaml
 from nas.common.objectives import COST_REFERENCE, Metric, Objective, beyond_limits
@@ -23,9 +23,6 @@ from nas.report.comparison import Cell, Comparison, TrainingRow, compare
 from nas.report.units import duration, limit_text
 from nas.store.records import Candidate, Counts, Generation, RunSetup, Session
 from nas.store.run import Run, named_members
-
-if TYPE_CHECKING:
-    Answer: TypeAlias = dict[str, Any]
 
 UNIFORM: Final = "uniform"
 # The title of each part of a confirmation, in JSON and above columns.
@@ -57,7 +54,7 @@ class RunView:
     trainings: tuple[Training, ...]
     confirmations: tuple[Training, ...]
     incidents: tuple[Incident, ...]
-    explained: tuple[Answer, ...]
+    explained: tuple[dict[str, Any], ...]
     generations: tuple[Generation, ...]
     sessions: tuple[Session, ...]
     counts: Counts
@@ -144,8 +141,7 @@ class RunView:
     def reference(self) -> str:
         """The name of the mechanism with which others are compared, the reference of the task."""
         fields = _task_fields(self.setup)
-        name: str = {**fields, **fields.get("task", {})}.get("reference", STANDARD)
-        return name
+        return str({**fields, **fields.get("task", {})}.get("reference", STANDARD))
 
     @cached_property
     def reference_key(self) -> str | None:

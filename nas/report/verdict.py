@@ -46,7 +46,7 @@ def verdict_of(view: RunView) -> Verdict:
         headline = "No training has ended well yet, so there is no front."
         if view.candidates:
             headline = "No trained mechanism is within the limits, so there is no front."
-        return Verdict(headline, (effort(view),), ())
+        return Verdict(headline, (_effort(view),), ())
     metric, fresh = view.metric, view.fresh.get(SEARCHED, {})
     finds = [c for c in view.candidates if c.key in fresh.keys() - view.controls]
     if metric is not None and finds:
@@ -59,7 +59,7 @@ def _unconfirmed(view: RunView) -> Verdict:
     best = next((m for m in view.members if m.key not in view.controls), None)
     if best is None:
         headline = "No mechanism but the controls is in the front."
-        return Verdict(headline, (effort(view),), ())
+        return Verdict(headline, (_effort(view),), ())
     kind = ("estimate" if best.is_estimated else "score") if objective.is_metric else "cost"
 
     def value(candidate: Candidate) -> str:
@@ -75,7 +75,7 @@ def _unconfirmed(view: RunView) -> Verdict:
         "Nothing is decided: the best score of many is too high, an estimate rests on a model, and "
         f"leads shrink in longer trainings. `nas confirm {view.label}` trains the best again with "
         "fresh seeds, with `--long TASK` also under a longer task.",
-        effort(view),
+        _effort(view),
     )
     figure = Figure(value(best), f"{_words(objective)}, {kind}", kind)
     headline = f"{view.called(best)} has the best {kind} so far, and is not yet confirmed."
@@ -128,7 +128,7 @@ def _confirmed(view: RunView, metric: Objective, finds: list[Candidate]) -> Verd
         label = f"over {reference}, {'fresh seeds' if title == SEARCHED else title}"
         shown, kind = _points(lead.mean, lead.error, unit), lead.verdict == "better"
         figures.append(Figure(shown, label, "lead" if kind else "fresh"))
-    sentences = (f"{first}.", " ".join(compared), _counts(view, finds), effort(view))
+    sentences = (f"{first}.", " ".join(compared), _counts(view, finds), _effort(view))
     found = f"{reached} with {seeds}"
     headline = _headline(name, reference, known.get(SEARCHED), unit, found, cell.seeds)
     return Verdict(headline, tuple(filter(None, sentences)), (*figures, *_cost_figures(view, best)))
@@ -163,8 +163,7 @@ def _counts(view: RunView, finds: list[Candidate]) -> str:
     return f"Of {plural(len(finds), 'confirmed mechanism')}, beside {view.reference}: {words}."
 
 
-def effort(view: RunView) -> str:
-    """Return a sentence on the numbers of a run's proposals by outcome, and its duration."""
+def _effort(view: RunView) -> str:
     *totals, _ = tally(view)
     return f"The search {'; '.join(f'{name} {text}' for name, text in totals)}."
 

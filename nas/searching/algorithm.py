@@ -190,7 +190,6 @@ class Algorithm(Protocol):
         The algorithm must end in the same state whether the results arrive in one call or in
         several. Algorithms that differ document it: NSGA-II selects survivors once in each call.
         """
-        ...
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
         """Return a genome to train, without a change of the algorithm's state.
@@ -199,7 +198,6 @@ class Algorithm(Protocol):
         the only source of random numbers. ``num_failed`` is the number of earlier attempts for this
         proposal, none of them legal and new.
         """
-        ...
 
 
 ALGORITHMS: Final[Registry[Callable[[SearchContext], Algorithm]]] = Registry(

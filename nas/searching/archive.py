@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Final, Self
+from typing import ClassVar, Final, Self, cast
 
 import numpy as np
 from moocore import hypervolume, is_nondominated
@@ -23,12 +23,10 @@ from numpy.typing import NDArray
 from nas.common.objectives import Objective, as_costs, limits_of
 from nas.genome import Genome
 from nas.searching.algorithm import Costs, TrialResult
+from nas.searching.power_transform import Array
 from nas.searching.quality_model import NoisyGP, features
 from nas.store import Proposal
 from nas.store.records import Estimate
-
-if TYPE_CHECKING:
-    Array = NDArray[np.float64]
 
 DRAWS: Final = 200  # joint posterior samples from which a probability is computed
 FAR: Final = 3.0  # half-width of the confidence interval of an estimate, in standard errors
@@ -97,8 +95,7 @@ class Archive:
 
     def scaled(self, rows: Array) -> Array:
         """Return objectives scaled: ideal values are 0, corners are 1."""
-        scaled: Array = (rows - self._ideal) / self.span
-        return scaled
+        return cast("Array", (rows - self._ideal) / self.span)
 
     @property
     def is_informed(self) -> bool:
@@ -171,8 +168,7 @@ class Archive:
         if not self._has_misses or not self.is_informed:
             return np.ones(len(candidates))
         missed, _ = self._misses.predict([features(*candidate) for candidate in candidates])
-        p: Array = np.clip(1 - missed, 0.0, 1.0)
-        return p
+        return cast("Array", np.clip(1 - missed, 0.0, 1.0))
 
     def p_non_dominated(self) -> Array:
         """Return the probability of each mechanism in ``known`` to be in the front."""
@@ -272,12 +268,8 @@ def gains_of_shifts(
     The gain is the expected increase of the hypervolume of the estimated front when the estimate of
     this mechanism changes and all other estimates stay fixed (knowledge gradient, Frazier et al.
     2009, "The knowledge-gradient policy for correlated normal beliefs"). Mechanisms whose shifted
-    estimate is always dominated are left out.
-
-    Args:
-        rows: scaled estimates of all mechanisms, (mechanisms, objectives).
-        shifts: standard deviations of the shifts of their estimates by a training.
-        indices: the mechanisms that may be trained.
+    estimate is always dominated are left out. ``rows`` are scaled estimates of all mechanisms,
+    (mechanisms, objectives), and ``shifts`` the standard deviations of their shifts by a training.
     """
     members = is_nondominated(rows, keep_weakly=True)
     front = rows[members]
@@ -292,8 +284,7 @@ def gains_of_shifts(
 
 def non_dominated_rows(rows: Array) -> Array:
     """Return the non-dominated rows; equal rows do not dominate each other."""
-    members: Array = rows[is_nondominated(rows, keep_weakly=True)]
-    return members
+    return cast("Array", rows[is_nondominated(rows, keep_weakly=True)])
 
 
 def is_dominated(row: Array, others: Array) -> bool:

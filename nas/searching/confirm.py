@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 from nas.common.errors import ConfigError, RunError
 from nas.common.objectives import Objective, check_count
@@ -32,15 +31,12 @@ from nas.evaluation.trial import NOT_RECORDED, Stage, Training, task_fingerprint
 from nas.genome import Genome
 from nas.genome.mechanisms import mechanism
 from nas.searching.loop import LIKELY
-from nas.searching.setup import check_measures, longer_task, run_cost_context
+from nas.searching.setup import MakeEvaluator, check_measures, longer_task, run_cost_context
 from nas.store import Candidate, Run, RunWriter, find_proposal, named_members
 from nas.store.frozen import load_frozen_task, load_unchanged
 from nas.store.sources import Source
 from nas.tasks import Data, Task
 from nas.training.user_module import Mechanism
-
-if TYPE_CHECKING:
-    from nas.searching.setup import MakeEvaluator
 
 
 @dataclass(frozen=True)

@@ -67,15 +67,9 @@ def run_search(
 ) -> SearchResult:
     """Create a run and search until the run is complete, or until Ctrl-C or SIGTERM.
 
-    Args:
-        target: a longer task (``target_task``), whose front is searched.
-        make_evaluator: a function that returns an evaluator, which is closed at the end.
-        root, name: the folder of all runs, and the name of the run's folder, see ``create_run``.
-        command: the command line, which is recorded.
-
-    Raises:
-        NasError: the algorithm is unknown, the space, the task or the data cannot be used, or the
-            folder cannot be written.
+    If ``target``, a longer task (``target_task``), is given, its front is searched. See
+    ``create_run`` for ``root`` and ``name``. NasError is raised if the algorithm is unknown, if the
+    space, the task or the data cannot be used, or if the folder cannot be written.
     """
     ALGORITHMS[config.algorithm]  # refuse an unknown name before anything is loaded
     check_space(space, is_causal=task.main.is_causal)
@@ -135,12 +129,7 @@ def resume_search(
 
     If the run is complete, nothing is trained. A NasWarning says which versions of libraries or
     plug-ins differ from those of the last session. RunError is raised if there is no such run, if
-    another process writes it, or if its data have changed.
-
-    Args:
-        generations: new total number of generations, if it is greater than the run's.
-        data: where the task's data are now, if they were moved. Their content must be the same.
-        retry_failed: whether trainings that failed for any other reason are repeated, too.
+    another process writes it, or if its data have changed. See ``nas.resume`` for the arguments.
     """
     if generations is not None:
         check_count("generations", generations)
@@ -161,7 +150,8 @@ def resume_search(
         )
     with locked(folder):  # refuse a second process before anything is loaded
         pass
-    tasks = _load_tasks(folder, setup, data)
+    loaded = _load(folder, setup.task, data)
+    tasks = Tasks(*loaded, None if setup.target is None else _load(folder, setup.target, data))
     evaluator = tasks.make(make_evaluator)
     try:
         session = this_session(command, workers=evaluator.workers)
@@ -173,13 +163,9 @@ def resume_search(
         evaluator.close()
 
 
-def _load_tasks(folder: Path, setup: RunSetup, data: str | None) -> Tasks:
-
-    def load(document: Document) -> tuple[Task, Data]:
-        task = load_frozen_task(document, data)
-        return task, load_unchanged(folder, document, task)
-
-    return Tasks(*load(setup.task), None if setup.target is None else load(setup.target))
+def _load(folder: Path, document: Document, data: str | None) -> tuple[Task, Data]:
+    task = load_frozen_task(document, data)
+    return task, load_unchanged(folder, document, task)
 
 
 def _warn_of_idle_workers(config: SearchConfig, workers: int) -> None:

@@ -45,11 +45,9 @@ class CandidateFilter:
     A genome is trained if it can be built at the task's sizes, its normal form satisfies the policy
     (the validator's path rules), and the run has not trained the same mechanism.
 
-    Args:
-        context: the task's sizes and options, for normal forms and costs.
-        costs: names of costs to compute in addition to the default costs.
-        target: sizes and options of the target task, at which costs are computed; None if the run
-            has no target task. A genome that cannot be built at these sizes is rejected.
+    Normal forms and costs are those at the sizes of ``context``, that is, of the run's task. If
+    the run has a target task, costs are those at the sizes of ``target``, and a genome that cannot
+    be built there is rejected. ``costs`` are computed in addition to the default costs.
     """
 
     def __init__(

@@ -21,21 +21,18 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeAlias, cast
 
 import numpy as np
 from moocore import is_nondominated
-from numpy.typing import NDArray
 from scipy.special import digamma  # type: ignore[import-untyped]
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern, WhiteKernel
 
-from nas.searching.power_transform import YeoJohnson
+from nas.searching.power_transform import Array, YeoJohnson
 
-if TYPE_CHECKING:
-    Array = NDArray[np.float64]
-    Features = Mapping[str, float]
+Features: TypeAlias = Mapping[str, float]
 
 MOST_FITTED: Final = 128  # largest number of mechanisms to fit the kernel to
 MOST_CONDITIONED: Final = 512  # largest number of mechanisms that the process is conditioned on
@@ -257,8 +254,7 @@ class Posterior:
         squared = _squared_distances(x, self._x) + np.reshape(apart, (-1, 1))
         matern = self.kernel.signal_variance * np.exp(-np.sqrt(squared) / self.kernel.length)
         linear = (x - self._origin) @ (self._x - self._origin).T / self._norm
-        covariance: Array = matern + self.kernel.linear_variance * linear
-        return covariance
+        return cast("Array", matern + self.kernel.linear_variance * linear)
 
     def _unseen(self, rows: Sequence[Features]) -> Array:
         """Return the features that no mechanism of the fit has, (mechanisms, features)."""

@@ -81,9 +81,8 @@ class Loop:
     def run(self) -> bool:
         """Propose and train until the run is complete; return whether the space is exhausted.
 
-        Raises:
-            RunError: the recorded proposals are damaged.
-            SpaceExhausted: the space contains no mechanism at all at the task's sizes.
+        RunError is raised if the recorded proposals are damaged, SpaceExhausted if the space
+        contains no mechanism at all at the task's sizes.
         """
         self._read()
         self._end_generations(is_replayed=True)
@@ -128,7 +127,6 @@ class Loop:
                     self._learn(work, repeat, evaluation)
 
     def _add(self, last: Proposal) -> None:
-        """Add a proposal by its last attempt; if that is not trained, the space is exhausted."""
         self._is_exhausted = not last.is_trained
         if last.is_trained:
             which = str(last.key), _purpose(last)

@@ -12,7 +12,7 @@ p = 1 is the identity. p > 1 spreads high scores, p < 1 spreads low scores.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,7 @@ from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]
 from scipy.special import boxcox, inv_boxcox  # type: ignore[import-untyped]
 from scipy.stats import yeojohnson_llf  # type: ignore[import-untyped]
 
-if TYPE_CHECKING:
-    Array = NDArray[np.float64]
+Array: TypeAlias = NDArray[np.float64]
 
 POWERS: Final = (0.0, 2.0)
 # Standard deviation of the normal prior of powers around 1.
@@ -55,22 +54,19 @@ class YeoJohnson:
         """Return transformed scores."""
         t = (scores - self.centre) / self.spread
         high = boxcox(1 + np.maximum(t, 0), self.power)
-        transformed: Array = high - boxcox(1 + np.maximum(-t, 0), 2 - self.power)
-        return transformed
+        return cast("Array", high - boxcox(1 + np.maximum(-t, 0), 2 - self.power))
 
     def derivative(self, scores: Array) -> Array:
         """Return the derivative of ``transform`` at each score."""
         t = (scores - self.centre) / self.spread
         power = np.where(t >= 0, self.power - 1, 1 - self.power)
-        derivative: Array = (1 + np.abs(t)) ** power / self.spread
-        return derivative
+        return (1 + np.abs(t)) ** power / self.spread
 
     def inverse(self, transformed: Array) -> Array:
         """Return the scores of which ``transform`` gives these values."""
         high = inv_boxcox(np.maximum(transformed, 0), self.power)
         t = high - inv_boxcox(np.maximum(-transformed, 0), 2 - self.power)
-        scores: Array = self.centre + self.spread * t
-        return scores
+        return cast("Array", self.centre + self.spread * t)
 
     def moments(self, mean: Array, deviation: Array) -> tuple[Array, Array]:
         """Return moments of scores whose transformed values have these means and deviations."""

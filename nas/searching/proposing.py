@@ -39,17 +39,13 @@ class Proposer:
     def __init__(self, algorithm: Algorithm, context: SearchContext) -> None:
         self._algorithm, self._context = algorithm, context
         self._filter, self._archive = context.filter, context.archive
+        self.work_ratio = context.archive.work_ratio
         self._trained: list[Proposal] = []
         self._first: dict[str | None, Proposal] = {}  # by key of the mechanism
         self._num_results = 0  # results that archive and algorithm have received
         # The archive of the algorithm may lack results of the generations to record.
         self._recorded, self._num_recorded = context.archive.twin(), 0
         self._num_named = 0  # named mechanisms that have been proposed
-
-    @property
-    def work_ratio(self) -> float:
-        """The work of a target training relative to a training under the run's task."""
-        return self._archive.work_ratio
 
     def follow(self, recorded: Iterable[Proposal]) -> None:
         """Restore the state of a resumed run from its recorded proposals, given in order."""

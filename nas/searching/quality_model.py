@@ -11,18 +11,13 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nas.searching.gaussian_process import LOG, Observations, Posterior, num_fitted
-
-if TYPE_CHECKING:
-    from nas.genome import Genome
-
-    Array = NDArray[np.float64]
-    Features = Mapping[str, float]
+from nas.genome import Genome
+from nas.searching.gaussian_process import LOG, Features, Observations, Posterior, num_fitted
+from nas.searching.power_transform import Array
 
 MOST_FITS: Final = 4  # fits that are kept for the archives of a search, which differ by the lag
 

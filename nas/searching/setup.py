@@ -279,7 +279,6 @@ def run_proposer(setup: RunSetup, tasks: Tasks) -> Proposer:
 
 
 def _work(context: CostContext, task: Task, data: Data) -> float:
-    """Return multiply-adds of attention in a training of the reference."""
     resolved, budget = task.resolve(mechanism(task.main.reference).genome), budget_of(task, data)
     return budget.epochs * budget.examples * costs_of(resolved, context, ["macs"])["macs"]
 

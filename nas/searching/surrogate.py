@@ -18,18 +18,15 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nas.common.objectives import limits_of
 from nas.searching.algorithm import ALGORITHMS, DRAW, REPEAT, Attempt, SearchContext, TrialResult
 from nas.searching.archive import expected_gain, front_members, gains_of_shifts, non_dominated_rows
 from nas.searching.nsga2 import Nsga2
-
-if TYPE_CHECKING:
-    Array = NDArray[np.float64]
+from nas.searching.power_transform import Array
 
 ROUNDS: Final = 3  # rounds in which a pool of offspring is drawn
 DRAWN: Final = 17  # offspring of a round for each proposal, including offspring that are not new

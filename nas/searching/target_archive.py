@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import ClassVar, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,12 +31,10 @@ from nas.searching.archive import (
     is_dominated,
     non_dominated_rows,
 )
+from nas.searching.power_transform import Array
 from nas.searching.quality_model import features
 from nas.searching.target_model import TargetModel
 from nas.store.records import Estimate
-
-if TYPE_CHECKING:
-    Array = NDArray[np.float64]
 
 SPREAD: Final = 12  # target trainings that are spread over cost
 FIRST: Final = 2 * SPREAD  # mechanisms with a short training before the first target training

@@ -34,20 +34,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve  # type: ignore[import-untyped]
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
-from nas.searching.gaussian_process import JITTER, Joint, Observations, Posterior
-from nas.searching.power_transform import YeoJohnson
+from nas.searching.gaussian_process import JITTER, Features, Joint, Observations, Posterior
+from nas.searching.power_transform import Array, YeoJohnson
 from nas.searching.quality_model import NoisyGP
-
-if TYPE_CHECKING:
-    Array = NDArray[np.float64]
-    Features = Mapping[str, float]
 
 OFFSET: Final = 4.0  # prior variance of a; transformed target scores have a variance of about 1
 # Mean and standard deviation of the normal priors of rho, per standard deviation of m, and of the
@@ -69,8 +64,7 @@ class Link:
     def covariance(self, joint: Joint, same: Array) -> Array:
         """Return T of the module docstring; ``same`` is I."""
         features = self.rho**2 * joint.covariance + self.delta_variance * joint.linear
-        covariance: Array = OFFSET + features + self.residual_variance * same
-        return covariance
+        return OFFSET + features + self.residual_variance * same
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,15 @@ import shutil
 from collections.abc import Iterable
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nas.common.config import near
 from nas.common.errors import RunError
 from nas.store import lock
 from nas.store.files import RUNS, run_argument, staging_for, sync_folder
-from nas.store.records import utc_now
+from nas.store.records import RunSetup, RunSummary, Session, utc_now
 from nas.store.run import DATABASE_FILE, Run, open_run
-from nas.store.writer import RunWriter, open_writer
-
-if TYPE_CHECKING:
-    from nas.store.records import RunSetup, RunSummary, Session
-    from nas.store.writer import Clock
+from nas.store.writer import Clock, RunWriter, open_writer
 
 LATEST: Final = "latest"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import (
     ConfigDict,
@@ -335,9 +335,8 @@ def to_json(record: object) -> str:
 def from_json(kind: type[T], text: str) -> T:
     """Return the record that ``to_json`` wrote; raise ValueError or NasError if it is damaged."""
     try:
-        record: T = _adapter(kind).validate_json(text)
+        return cast("T", _adapter(kind).validate_json(text))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise ValueError(f"{kind.__name__}, {where}: {first['msg']}") from error
-    return record

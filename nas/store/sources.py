@@ -78,12 +78,9 @@ class Source:
 def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
     """Return the mechanism that the argument SOURCE of a command names, with its origin.
 
-    A user's file is read and not executed.
-
-    Raises:
-        GenomeError, ConfigError: nothing has this name, or a file cannot be read or contains no
-            genome of known primitives.
-        RunError: there is no such run or mechanism.
+    A user's file is read and not executed. GenomeError or ConfigError is raised if nothing has this
+    name, or if a file cannot be read or contains no genome of known primitives; RunError if there
+    is no such run or mechanism.
     """
     if isinstance(source, Genome):
         return Source(digest(source), source)
@@ -102,9 +99,8 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
         return Source(text, check_vocabulary(genome, text))
     if "/" in text and "=" not in changes:
         return _member(text, runs)
-    known = sorted(MECHANISMS)
     raise GenomeError(
-        f"{text!r} is not a mechanism{near(text, known)}, a genome file or a RUN/ID; "
+        f"{text!r} is not a mechanism{near(text, sorted(MECHANISMS))}, a genome file or a RUN/ID; "
         f"`nas mechanisms` lists the mechanisms, `nas runs` the runs.{MECHANISMS.complaints()}"
     )
 

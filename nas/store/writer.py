@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeAlias
 
 from nas.common import DISTRIBUTION
 from nas.common.errors import NasError, NasWarning, RunError
@@ -25,13 +25,10 @@ from nas.common.system import processor_name
 from nas.evaluation.trial import Incident, Purpose, Training
 from nas.store.files import sweep
 from nas.store.lock import locked
-from nas.store.records import Generation, Session, to_json, utc_now
+from nas.store.records import Estimate, Generation, Proposal, Session, to_json, utc_now
 from nas.store.run import Run, database_file, open_run
 
-if TYPE_CHECKING:
-    from nas.store.records import Estimate, Proposal
-
-    Clock = Callable[[], datetime]
+Clock: TypeAlias = Callable[[], datetime]
 
 # Libraries whose versions can change the results of a search.
 LIBRARIES: Final = ("torch", "torchvision", "numpy", "pymoo", "moocore", "ray")

@@ -107,9 +107,8 @@ class AttentionCore(nn.Module):
                 a mask, the position of a query is the last key that the mask shows it.
             is_crossed: whether keys are tokens of another sequence.
 
-        Raises:
-            ValueError: the mechanism cannot be cross-attention, or sees later tokens under
-                ``is_causal``.
+        ValueError is raised if the mechanism cannot be cross-attention, or sees later tokens under
+        ``is_causal``.
         """
         tokens, keys = x.shape[1], k.shape[2]
         is_crossed = is_crossed or (tokens != keys and not is_causal)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import reduce
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -232,8 +232,7 @@ class SwappedTimmAttention(nn.Module):
         mask, bias = (past_keys(q, k), None) if is_causal else split_mask(attn_mask)
         rate = parts.attn_drop.p
         out, _ = parts.core(q, k, v, x, mask, bias, dropout=rate, is_causal=is_causal)
-        result: Tensor = parts.proj_drop(parts.proj(merge_heads(out)))
-        return result
+        return cast("Tensor", parts.proj_drop(parts.proj(merge_heads(out))))
 
 
 TORCH_HOSTS: Final = (_TorchHost(), _TimmHost())

@@ -11,7 +11,7 @@ import copy
 import inspect
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -48,13 +48,9 @@ class _LlamaHost(_TransformersHost):
     """The host for attention with four separate projections, and RoPE unless it is a ViT's."""
 
     classes = (
-        "LlamaAttention",
-        "MistralAttention",
-        "Qwen2Attention",
-        "Qwen3Attention",
-        "GemmaAttention",
+        "LlamaAttention", "MistralAttention", "Qwen2Attention", "Qwen3Attention", "GemmaAttention",
         "ViTAttention",
-    )
+    )  # fmt: skip
     about = f"transformers ({', '.join(classes)})"
 
     def measure(self, module: nn.Module) -> HostSizes:
@@ -165,8 +161,7 @@ def attend(
 
 def _rotated(module: nn.Module, rows: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     file: Any = inspect.getmodule(type(module))
-    result: Tensor = file.apply_rotary_pos_emb(rows, rows[:, :1], *rotation)[0]
-    return result
+    return cast("Tensor", file.apply_rotary_pos_emb(rows, rows[:, :1], *rotation)[0])
 
 
 TRANSFORMERS_HOSTS: Final = (_LlamaHost(), _GPT2Host())

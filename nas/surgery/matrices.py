@@ -77,10 +77,6 @@ class MatrixBlock(ReferenceAttention):
         rank: int = self.plan.sizes(scores[0], self.dim, self.heads, False)["rank"]
         return scores[0], rank**-0.5
 
-    def count(self, step: Step) -> int:
-        """Return the number of heads with which an operation (step) computes."""
-        return step.type.head_count(self.heads)
-
     def linear(self, name: str) -> Float[Tensor, "o i+1"]:
         """Return the weight of a projection, with the bias, or zeros, as the last column."""
         module: Any = self.get_submodule(name)

@@ -49,7 +49,8 @@ def merge(block: nn.Module, what: Literal["patterns", "messages", "both"] = "bot
 
 def _merge_patterns(block: MatrixBlock) -> MatrixBlock:
     score, scale = block.score()
-    query, key = (repeated(block.stream(o.ref), block.count(score)) for o in score.operands)
+    count = score.type.head_count(block.heads)
+    query, key = (repeated(block.stream(o.ref), count) for o in score.operands)
     # Scores of whole tokens are scaled by the head width, scores of the block by its key width.
     patterns = mapped(scale * (block.dim // block.heads) ** 0.5 * key[..., :-1].mT, query)
     old = block.genome.projections
@@ -76,7 +77,8 @@ def _merge_messages(block: MatrixBlock) -> MatrixBlock:
             f"{aggregate.module} stands between the aggregation and the output; expected "
             "weighted_sum"
         )
-    count, old, index = block.count(aggregate), block.genome.projections, aggregate.index
+    count, index = aggregate.type.head_count(block.heads), aggregate.index
+    old = block.genome.projections
     values = repeated(block.stream(aggregate.operands[1].ref), count)
     output = block.linear("wo") if old.has_wo else torch.eye(block.dim, block.dim + 1).double()
     weight, bias = output[:, :-1], output[:, -1]

@@ -38,8 +38,7 @@ Side: TypeAlias = Literal["train", "validation"]
 Batch: TypeAlias = "tuple[Tensor, ...]"
 MakeAttention: TypeAlias = "Callable[[int], nn.Module]"
 
-IGNORE_INDEX: Final = -1
-"""The label of tokens that are not classified."""
+IGNORE_INDEX: Final = -1  # the label of tokens that are not classified
 
 
 @dataclass(frozen=True, eq=False)
@@ -383,8 +382,7 @@ def fingerprint_of(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-RECIPE: Final = 3
-"""Version of the training procedure; incremented when the same task gives other results."""
+RECIPE: Final = 3  # of the training; incremented when the same task gives other results
 
 TASKS: Final[Registry[type[Task]]] = Registry(
     "task family",

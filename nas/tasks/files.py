@@ -50,15 +50,10 @@ def list_classes(
 
     The folder ``root/train``, for the test part ``root/test`` or ``root/val``, contains a folder
     for each class, whose files may lie in folders of their own. A root with none of them contains
-    the folders of the classes itself. Hidden entries are ignored.
-
-    Warns:
-        NasWarning: files without one of the ``suffixes`` (in lower case) or without a class are not
-            listed, or there is no folder train.
-
-    Raises:
-        DataError: a folder cannot be read; there are fewer than two classes, or none in a test
-            part; or a class has fewer than ``least`` files.
+    the folders of the classes itself. Hidden entries are ignored. A NasWarning says if files
+    without one of the ``suffixes`` (in lower case) or without a class are not listed, or if there
+    is no folder train. DataError is raised if a folder cannot be read, if there are fewer than two
+    classes, or none in a test part, or if a class has fewer than ``least`` files.
     """
     part = next((p for p in (TESTS if is_test else (TRAIN,)) if (root / p).is_dir()), None)
     is_flat = not is_test and not any((root / name).is_dir() for name in (TRAIN, *TESTS))

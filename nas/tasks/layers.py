@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -49,9 +49,8 @@ def seeded(seed: int) -> Iterator[None]:
 class Transformer(nn.Module):
     """The layers of a task's model; subclasses call ``add_ends`` for the other parts.
 
-    Args:
-        attention: function that returns the attention module of a layer, given the layer's index.
-            The module maps tokens of shape (b, n, width) to outputs of the same shape.
+    ``attention`` returns the attention module of a layer, given the layer's index. The module maps
+    tokens of shape (b, n, width) to outputs of the same shape.
     """
 
     def __init__(self, task: ModelTask, attention: MakeAttention, seed: int) -> None:
@@ -104,8 +103,7 @@ class Transformer(nn.Module):
         """
         for layer in self.layers[:-1]:
             x = layer(x, padding=padding)
-        result: Tensor = self.norm(self.layers[-1](x, read, padding))
-        return result
+        return cast("Tensor", self.norm(self.layers[-1](x, read, padding)))
 
     def attentions(self) -> list[nn.Module]:
         """Return the attention modules, one for each layer."""

@@ -23,14 +23,10 @@ def load_task(
 ) -> Task:
     """Return the built-in task with a name, or the task in a YAML or JSON file.
 
-    Args:
-        data: a data spec that replaces the data spec of the file.
-        overrides: fields that replace fields of the file. Another ``learning_rate`` also removes
-            the file's ``learning_rates``, from which comparisons choose.
-
-    Raises:
-        TaskError: there is no such task or task family.
-        ConfigError: the file cannot be read, or a field is invalid.
+    ``data`` replaces the data spec of the file, ``overrides`` other fields. Another
+    ``learning_rate`` also removes the file's ``learning_rates``, from which comparisons choose.
+    TaskError is raised if there is no such task or task family, ConfigError if the file cannot be
+    read or a field is invalid.
     """
     path = find_task(name_or_path)
     fields = read_document(path)

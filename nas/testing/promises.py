@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 Promise: TypeAlias = Callable[..., None]
 
-PROBED: Final = 32, 40
-"""Numbers of examples and tokens of a batch in which ``nas.training.dependence`` finds leaks."""
+PROBED: Final = 32, 40  # examples and tokens in which ``nas.training.dependence`` finds leaks
 
 
 def require(condition: object, finding: str) -> None:
@@ -55,11 +54,7 @@ def gradients(out: Tensor, leaves: Iterable[Tensor]) -> list[Tensor]:
 
 
 def keep(subject: object, promises: Iterable[Promise], *arguments: Any) -> None:
-    """Call each promise with the arguments.
-
-    Raises:
-        AssertionError: a promise is broken; the message names subject, promise and finding.
-    """
+    """Call each promise; a broken one raises AssertionError with subject, promise and finding."""
     for promise in promises:
         line = (inspect.getdoc(promise) or "").split("\n", 1)[0].removesuffix(".")
         try:

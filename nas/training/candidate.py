@@ -20,7 +20,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from torch import Tensor, nn
 
@@ -109,8 +109,7 @@ class UserAttention(nn.Module):
                 f"found forward({', '.join(['x', *passed])}) for sequences with padding or a mask; "
                 "expected forward(x, mask=None)"
             )
-        result: Tensor = self.attention(x, **passed)
-        return result
+        return cast("Tensor", self.attention(x, **passed))
 
 
 def load_class(module: UserModule) -> type[nn.Module]:

@@ -27,21 +27,15 @@ from torch.overrides import TorchFunctionMode
 from nas.common.errors import NasWarning
 from nas.genome import ModelSizes
 
+# Standard deviation of the noise added to weights, as the input of a zero weight has no effect.
 SPREAD: Final = 0.1
-"""Standard deviation of the noise added to weights, as the input of a zero weight has no effect."""
-EXAMPLES: Final = 4
-"""Number of examples of a batch of random tokens, and of examples compared one by one."""
-ENDS: Final = 64
-"""Number of tokens of a long sequence at which the probe changes the tokens that follow."""
-TOKENS: Final = 2**14
-"""Tokens of all changed sequences, for code that is not part of ``nas``."""
-SPARED: Final = 0.25
-"""Share of changes that may have an effect in float32, if none has one in float64."""
-PAIRS: Final = 2**24
-"""Pairs of query and key, in all heads, of a batch of the probe."""
+EXAMPLES: Final = 4  # of a batch of random tokens, and examples that are compared one by one
+ENDS: Final = 64  # tokens of a long sequence at which the probe changes the tokens that follow
+TOKENS: Final = 2**14  # of all changed sequences, for code that is not part of ``nas``
+SPARED: Final = 0.25  # share of changes with an effect in float32, if none has one in float64
+PAIRS: Final = 2**24  # pairs of query and key, in all heads, of a batch of the probe
 TOLERANCE: Final = 1e-12
-TOLERANCE_32: Final = 1e-5
-"""The tolerance for a block that does not compute in float64."""
+TOLERANCE_32: Final = 1e-5  # for a block that does not compute in float64
 OURS: Final = ("nas.", "torch.")
 
 
@@ -93,11 +87,9 @@ def probe(
     """Run a copy of an attention block, and raise if its output is unusable.
 
     A block whose output is not finite, or has a wrong shape, passes; its training will fail. The
-    result is the tolerance: ``TOLERANCE_32`` if the block does not compute in float64.
-
-    Args:
-        tokens: the tokens of a batch, shape (b, n, dim); by default random ones, drawn from torch's
-            global generator as is the noise of the weights.
+    result is the tolerance: ``TOLERANCE_32`` if the block does not compute in float64. ``tokens``,
+    (b, n, dim), are those of a batch; by default they are random, drawn from torch's global
+    generator as is the noise of the weights.
 
     Raises:
         Leak: the output for an example depends on other examples of the batch; ``is_causal`` is set

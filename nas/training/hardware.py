@@ -22,10 +22,8 @@ from nas.costs.timing.measuring import one_thread
 M_TRIM_THRESHOLD: Final = -1  # from malloc.h
 M_MMAP_MAX: Final = -4
 NEVER: Final = 2**31 - 1
-BFLOAT16_WIDTH: Final = 256
-"""Width of a model from which ``auto`` is bfloat16 on a GPU."""
-MAX_KEPT: Final = 2**31
-"""Resident bytes above which a process returns its free memory before the next training."""
+BFLOAT16_WIDTH: Final = 256  # width of a model from which ``auto`` is bfloat16 on a GPU
+MAX_KEPT: Final = 2**31  # resident bytes above which a process returns its free memory
 
 
 def usable_gpus() -> int:

@@ -10,28 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from nas.common.captures import CudaGraphs
+from nas.tasks import Data, Examples, ModelTask, Side
 from nas.training import Report
 from nas.training.hardware import Meter, resolve_precision
 from nas.training.optimizers import ScheduledOptimizer
 from nas.training.steps import Diverged, Steps, TrainStep, mixed
 
-if TYPE_CHECKING:
-    from nas.tasks import Data, Examples, ModelTask, Side
-
-EVAL_BATCH: Final = 128
-"""Batch size of evaluations on a CPU; larger batches do not fit into its second-level cache."""
-EVAL_PAIRS: Final = 2**25
-"""Pairs of query and key, in all heads, of a batch of evaluations on a GPU."""
+EVAL_BATCH: Final = 128  # on a CPU, whose second-level cache is too small for larger batches
+EVAL_PAIRS: Final = 2**25  # pairs of query and key, in all heads, of a batch evaluated on a GPU
+# Steps that Python may launch before it waits for the GPU and checks the time limit again.
 STEPS_AHEAD: Final = 64
-"""Steps that Python may launch before it waits for the GPU and checks the time limit again."""
-MAX_PREPARED: Final = 16
-"""Number of prepared data splits that a process caches, two for each model of a task."""
+MAX_PREPARED: Final = 16  # data splits that a process caches, two for each model of a task
 
 
 class TimeIsUp(Exception):  # noqa: N818 - an outcome, not a fault
@@ -39,12 +34,10 @@ class TimeIsUp(Exception):  # noqa: N818 - an outcome, not a fault
 
 
 class TrainingLoop:
-    """One training of a model, whose method ``reports`` runs it.
+    """One training of an untrained model on the meter's device; ``reports`` runs it.
 
-    Args:
-        model: the untrained model, which is moved to the meter's device.
-        time_limit: longest duration in seconds, checked between steps; None for no limit.
-        graphs: captures the steps as CUDA graphs (see ``graphs_on``); None runs them eagerly.
+    ``time_limit``, in seconds, is checked between steps. ``graphs`` captures the steps as CUDA
+    graphs (see ``graphs_on``); None runs them eagerly.
     """
 
     def __init__(
@@ -78,9 +71,7 @@ class TrainingLoop:
     def reports(self, order_seed: int) -> Iterator[Report]:
         """Train for the task's number of epochs, and yield a report after each epoch.
 
-        Raises:
-            Diverged: the training loss, or a metric on validation examples, is not finite.
-            TimeIsUp: the time limit was reached.
+        Diverged is raised if the loss or a metric is not finite, TimeIsUp at the time limit.
         """
         task, data = self._task, self._data
         rng = torch.Generator().manual_seed(order_seed)

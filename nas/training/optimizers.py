@@ -18,14 +18,13 @@ Python number, so the step cannot be part of a CUDA graph.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from nas.tasks import ModelTask
+from nas.tasks import ModelTask
 
 FIRST_MOMENT: Final = 0.9
 EPSILON: Final = 1e-8
@@ -44,7 +43,10 @@ class ScheduledOptimizer:
         self._task, self._steps, self._count = task, steps, 0
         # Matrices that Muon trains with their momenta, by shape and dtype.
         self._matrices: dict[tuple[torch.Size, torch.dtype], list[tuple[nn.Parameter, Tensor]]] = {}
-        matrices = matrices_of(model) if task.optimizer == "muon" else set[Tensor]()
+        matrices = set[Tensor]()
+        if task.optimizer == "muon":
+            layers = getattr(model, "layers", nn.ModuleList())
+            matrices = {m.weight for m in layers.modules() if isinstance(m, nn.Linear)}
         # Weights with their first and second moments, and numbers of steps; by weight decay and
         # dtype, because a call of the kernel takes one of each.
         self._groups: dict[
@@ -85,12 +87,6 @@ class ScheduledOptimizer:
                 amsgrad=False,
                 maximize=False,
             )
-
-
-def matrices_of(model: nn.Module) -> set[Tensor]:
-    """Return the matrices of linear maps in a model's layers, which Muon trains."""
-    layers = getattr(model, "layers", nn.ModuleList())
-    return {m.weight for m in layers.modules() if isinstance(m, nn.Linear)}
 
 
 def muon_step(

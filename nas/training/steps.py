@@ -22,17 +22,15 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from nas.common.captures import CudaGraphs
 from nas.common.text import first_line
+from nas.tasks import Examples, ModelTask
 from nas.training.optimizers import ScheduledOptimizer
-
-if TYPE_CHECKING:
-    from nas.tasks import Examples, ModelTask
 
 MAX_REASON: Final = 200  # characters of an error
 PLAIN: Final = (bool, int, float, str, type(None))
@@ -44,7 +42,7 @@ class Diverged(Exception):  # noqa: N818 - an outcome, not a fault
 
 @dataclass
 class TrainStep:
-    """A training step: a call computes the gradients of a batch, ``finish`` updates the weights.
+    """A training step: a call computes the gradients of a batch, ``optimizer`` updates the weights.
 
     On a GPU, where Python would wait for a loss, only ``mean_loss`` checks it, once an epoch.
     """
@@ -77,10 +75,6 @@ class TrainStep:
         torch.autograd.backward(loss)
         if self.task.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.task.clip, foreach=True)
-
-    def finish(self) -> None:
-        """Update the weights; a CUDA graph contains a call, but never this method."""
-        self.optimizer.step()
 
     def mean_loss(self) -> float:
         """Return the mean loss per target since the last call; Diverged if it is not finite."""
@@ -135,7 +129,7 @@ class Steps:
                 weight.grad = gradient
         else:
             self.work(chosen)
-        self.work.finish()
+        self.work.optimizer.step()  # never in the graph
 
     def _capture(self, chosen: Tensor, graphs: CudaGraphs) -> None:
         """Capture the step, or record why this failed; neither weights nor generators change."""

@@ -41,12 +41,8 @@ class ProcessEnded(Exception):  # noqa: N818 - an outcome, not a fault
 def call_in_process(function: Callable[..., Any], *arguments: Any, time_limit: float | None) -> Any:
     """Call a function of a module in a new process, and return what it returns.
 
-    Args:
-        time_limit: seconds after which the process is ended; None for no limit.
-
-    Raises:
-        NasError: the function raised it.
-        ProcessEnded: the function raised another exception, or its process ended before.
+    A NasError of the function is raised again. ProcessEnded is raised if the function raised
+    another exception, or if its process ended before, also after ``time_limit`` seconds.
     """
     helper, connection = _helper()
     try:

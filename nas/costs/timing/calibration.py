@@ -63,11 +63,8 @@ def calibrate(
     """Measure the unit times of operations on this machine; return a ``Calibration`` as JSON data.
 
     ``precision`` is that of matrix products in training. After ``seconds`` no further round of
-    measurement starts, but two rounds always run.
-
-    Raises:
-        NasError: no mechanism exists at these sizes.
-        RuntimeError: no mechanism can be captured on this GPU.
+    measurement starts, but two rounds always run. NasError is raised if no mechanism exists at
+    these sizes, RuntimeError if none can be captured on this GPU.
     """
     passes = Passes(sizes, batch, precision=precision, device=device, is_causal=is_causal)
     is_cuda = passes.device.type == "cuda"

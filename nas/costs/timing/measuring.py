@@ -40,8 +40,7 @@ class Passes:
     def of(self, block: nn.Module, count: int | None = None) -> Callable[[], None]:
         """Return a function that runs a forward and backward pass on ``count`` sequences.
 
-        Raises:
-            RuntimeError: the device is a GPU and the pass cannot be captured as a CUDA graph.
+        RuntimeError is raised if a GPU cannot capture the pass as a CUDA graph.
         """
         block = block.to(self.device).train()
         x = self.x[:count].detach().requires_grad_()

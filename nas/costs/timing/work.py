@@ -35,9 +35,8 @@ _MILLION: Final = 1e6
 def layer_ms(plan: Plan, context: CostContext) -> float:
     """Predict the milliseconds of an attention layer for one training batch.
 
-    Raises:
-        ConfigError: the context has no valid calibration.
-        GenomeError: the mechanism does not exist at these sizes.
+    ConfigError is raised if the context has no valid calibration, GenomeError if the mechanism does
+    not exist at these sizes.
     """
     calibration = context.unit_times
     work = amounts(plan, context.sizes, calibration.batch, is_causal=context.is_causal)

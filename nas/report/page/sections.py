@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -85,38 +85,32 @@ def _rank(view: RunView, mechanism: Candidate) -> tuple[bool, float]:
     return not values, objective.as_cost(values[objective.name]) if values else 0.0
 
 
-@dataclass(frozen=True)
-class IntervalScale:
-    """A linear map from differences to pixels of a drawing of intervals, which contains 0."""
+def _drawing(scaled: Iterable[Difference], margin: float) -> Callable[[Difference], dict[str, Any]]:
+    """Return a function that returns positions of a difference and its interval, in pixels.
 
-    low: float
-    high: float
+    The drawing contains 0, with ``margin`` on each side, and the differences ``scaled``.
+    """
+    values = (end for d in scaled for end in (d.mean, d.low, d.high) if end is not None)
+    ends = [*values, 0.0]
+    room = 0.06 * (max(ends) - min(ends)) or 1.0
+    left, right = min(ends) - room, max(ends) + room
 
-    @classmethod
-    def over(cls, differences: Iterable[Difference]) -> IntervalScale:
-        """Return a scale over differences, their intervals and 0, with a margin at each end."""
-        values = (end for d in differences for end in (d.mean, d.low, d.high) if end is not None)
-        ends = [*values, 0.0]
-        room = 0.06 * (max(ends) - min(ends)) or 1.0
-        return cls(min(ends) - room, max(ends) + room)
+    def place(value: float) -> float:
+        return WIDTH * min(1.0, max(0.0, (value - left) / (right - left)))
 
-    def __call__(self, value: float) -> float:
-        """Return the position of a value in pixels, within the drawing."""
-        share = (value - self.low) / (self.high - self.low)
-        return WIDTH * min(1.0, max(0.0, share))
-
-    def drawn(self, difference: Difference, margin: float) -> dict[str, Any]:
-        """Return positions of a difference, its 95 % interval, and a margin on each side of 0."""
+    def drawn(difference: Difference) -> dict[str, Any]:
         mean, low, high = difference.mean, difference.low, difference.high
         return {
             "width": WIDTH,
-            "zero": self(0.0),
-            "band": (self(-margin), self(margin)),
-            "mean": self(mean),
-            "beyond": (mean > self.high) - (mean < self.low),  # side outside of the drawing
-            "ends": None if low is None or high is None else (self(low), self(high)),
+            "zero": place(0.0),
+            "band": (place(-margin), place(margin)),
+            "mean": place(mean),
+            "beyond": (mean > right) - (mean < left),  # side outside of the drawing
+            "ends": None if low is None or high is None else (place(low), place(high)),
             "verdict": difference.verdict,
         }
+
+    return drawn
 
 
 def judged(
@@ -131,11 +125,11 @@ def judged(
         titles.append(column.title or "")
         of = column.interval or (lambda _: None)
         scaled = [lead for row in table.rows if is_scaled(row) and (lead := of(row))]
-        scale = IntervalScale.over(scaled or filter(None, map(of, table.rows)))
+        draw = _drawing(scaled or filter(None, map(of, table.rows)), margin)
         for cells, row, text in zip(rows, table.rows, texts, strict=True):
             text, drawn = minus(text.partition(" (")[0]) if column.is_number else text, None
             if lead := of(row):  # the interval is drawn, so its numbers are a tooltip
-                drawn = scale.drawn(lead, margin) | {"words": text}
+                drawn = draw(lead) | {"words": text}
                 text = minus(points(lead.mean, lead.error, column.unit))
             cells.append(("number" if column.is_number else column.key, text, drawn))
     return titles, rows

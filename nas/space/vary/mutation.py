@@ -51,7 +51,7 @@ def grow(draft: Draft, goal: Goal, budget: int, rng: np.random.Generator, port: 
     if leaves and (not ways or rng.random() < STOP):
         weights = [PREFERENCE if STREAM_OF_PORT.get(port) == s else 1.0 for s in leaves]
         return leaves[choose(weights, rng)]
-    operation, goals, size = pick_production(ways, rng)
+    operation, goals, size = _pick_production(ways, rng)
     slack, inputs, ports = budget - size, list[Ref](), operation.signature.inputs
     for operand, operand_port in zip(goals, ports, strict=True):
         is_last = len(inputs) == len(ports) - 1
@@ -59,11 +59,10 @@ def grow(draft: Draft, goal: Goal, budget: int, rng: np.random.Generator, port: 
         before, least = len(draft.vertices), draft.grammar.size(operand)
         inputs.append(grow(draft, operand, least + extra, rng, operand_port.name))
         slack -= max(0, len(draft.vertices) - before - least)
-    return draft.add(operation, inputs, draw_params(operation.op, draft.grammar.space, rng))
+    return draft.add(operation, inputs, _draw_params(operation.op, draft.grammar.space, rng))
 
 
-def pick_production(ways: list[Production], rng: np.random.Generator) -> Production:
-    """Return a random production: first its role is drawn, then its primitive."""
+def _pick_production(ways: list[Production], rng: np.random.Generator) -> Production:
     roles = sorted({p.operation.signature.role for p in ways})
     role = roles[choose([ROLE_WEIGHTS.get(r, 1.0) for r in roles], rng)]
     ways = [p for p in ways if p.operation.signature.role is role]
@@ -71,7 +70,7 @@ def pick_production(ways: list[Production], rng: np.random.Generator) -> Product
     return pick([p for p in ways if p.operation.op == op], rng)
 
 
-def draw_params(op: str, space: SearchSpace, rng: np.random.Generator) -> Params:
+def _draw_params(op: str, space: SearchSpace, rng: np.random.Generator) -> Params:
     """Return random parameters that the space allows, as in ``Node.params``."""
     choices = {name: space.param_choices(op, name) for name in get(op).parameters}
     for _ in range(DRAWS):
@@ -137,13 +136,13 @@ def insert(draft: Draft, rng: np.random.Generator) -> Draft | None:
     ]
     if not productions:
         return None
-    operation, goals, _ = pick_production(productions, rng)
+    operation, goals, _ = _pick_production(productions, rng)
     old_slot = pick([i for i, operand in enumerate(goals) if fresh.fits(old, operand)], rng)
     inputs = [
         old if i == old_slot else grow(fresh, g, fresh.grammar.size(g) + 1, rng, port.name)
         for i, (g, port) in enumerate(zip(goals, operation.signature.inputs, strict=True))
     ]
-    ref = fresh.add(operation, inputs, draw_params(operation.op, draft.grammar.space, rng))
+    ref = fresh.add(operation, inputs, _draw_params(operation.op, draft.grammar.space, rng))
     return fresh if is_output else draft.joined(fresh, reader, {slot: ref})
 
 
@@ -158,8 +157,8 @@ def insert_pair(draft: Draft, rng: np.random.Generator) -> Draft | None:
         reader, slots = pairs[choice]
         first, second = (_unary(draft, (reader, slot)) for slot in slots)
         if ways := [production for op, production in first.items() if op in second]:
-            operation = pick_production(ways, rng).operation
-            params = draw_params(operation.op, draft.grammar.space, rng)
+            operation = _pick_production(ways, rng).operation
+            params = _draw_params(operation.op, draft.grammar.space, rng)
             fresh, inputs = draft.before(reader), draft.vertices[reader].inputs
             new = {inputs[s]: fresh.add(operation, [inputs[s]], params) for s in slots}
             return draft.joined(fresh, reader, {s: new[inputs[s]] for s in slots})
@@ -214,7 +213,7 @@ def swap(draft: Draft, rng: np.random.Generator) -> Draft | None:
         return None
     operation = pick(ways, rng)
     fresh = draft.before(index)
-    fresh.add(operation, vertex.inputs, draw_params(operation.op, draft.grammar.space, rng))
+    fresh.add(operation, vertex.inputs, _draw_params(operation.op, draft.grammar.space, rng))
     return draft.joined(fresh, index + 1, {})
 
 
@@ -240,13 +239,8 @@ def retune(draft: Draft, rng: np.random.Generator) -> Draft | None:
 
 
 GRAPH_OPERATORS: Final = {
-    "regrow": regrow,
-    "rewire": rewire,
-    "insert": insert,
-    "insert_pair": insert_pair,
-    "remove": remove,
-    "swap": swap,
-    "retune": retune,
+    operator.__name__: operator
+    for operator in (regrow, rewire, insert, insert_pair, remove, swap, retune)
 }
 
 

@@ -30,8 +30,7 @@ DIGITS_TEST_FRACTION: Final = 0.2
 SUFFIXES: Final = (
     ".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff"
 )  # fmt: skip
-FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")
-"""Formats that Pillow may try on any file; not PostScript, which is a program."""
+FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")  # not PostScript, a program
 
 
 def cache_folder() -> Path:
@@ -51,19 +50,13 @@ def load_images(
 ) -> Data:
     """Return training and validation images, drawn from the training part of a data set.
 
-    Args:
-        size: edge length in pixels to which images are scaled.
-        counts: numbers of training and of validation images.
-        seed: seed of the split.
-        is_tested: whether the whole test part of the data set replaces the validation images.
+    ``counts`` are the numbers of both, and ``seed`` is that of the split. If ``is_tested``, the
+    whole test part of the data set replaces the validation images.
 
-    Returns:
-        Data with the columns ``images`` (n, channels, size, size), uint8, and ``labels`` (n,). The
-        facts are the ``classes`` by label, and ``mean`` and ``std`` of each channel's pixel values
-        over the training images.
-
-    Raises:
-        DataError: the data are missing or damaged, have only one class, or cannot be downloaded.
+    The columns are ``images`` (n, channels, size, size), uint8, and ``labels`` (n,). The facts are
+    the ``classes`` by label, and ``mean`` and ``std`` of each channel's pixel values over the
+    training images. DataError is raised if the data are missing or damaged, have only one class, or
+    cannot be downloaded.
     """
     classes, labels, read = _source(spec, size)
     first, second = draw_two(labels, *counts, np.random.default_rng(seed))
@@ -172,8 +165,7 @@ def _cifar10(size: int, *, is_test: bool) -> Source:
             "or --data digits, which needs no network."
         ) from None
     labels = np.asarray(dataset.targets, dtype=np.int64)
-    pixels = dataset.data
-    return tuple(dataset.classes), labels, lambda chosen: _scaled(pixels[chosen], size)
+    return tuple(dataset.classes), labels, lambda chosen: _scaled(dataset.data[chosen], size)
 
 
 def _scaled(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -24,8 +24,7 @@ from nas.tasks.layers import Transformer
 if TYPE_CHECKING:
     from nas.tasks.images.task import ImageTask
 
-MAX_SHIFT: Final = 8
-"""An augmented image is shifted by up to its size divided by this number."""
+MAX_SHIFT: Final = 8  # an augmented image is shifted by up to its size divided by this number
 
 
 class ImageExamples:
@@ -74,12 +73,9 @@ def flip_and_shift(
 ) -> tuple[Shaped[Tensor, "b c h w"], Shaped[Tensor, "b 1 h w"]]:
     """Mirror each image with probability 1/2, and shift it by up to an eighth of its size.
 
-    The shift along each axis is a uniformly distributed number of whole pixels.
-
-    Returns:
-        The images, and a mask that is False at pixels whose source lies outside of the image. Such
-        pixels have the values of the nearest edge; the caller sets them to zero after
-        normalisation.
+    The shift along each axis is a uniformly distributed number of whole pixels. The mask is False
+    at pixels whose source lies outside of the image. They have the values of the nearest edge; the
+    caller sets them to zero after normalisation.
     """
     count, channels, height, width = images.shape
     down, across, mirror = torch.rand(3, count, 1, device=images.device)
@@ -134,8 +130,7 @@ class VisionTransformer(Transformer):
 
     def forward(self, cut: Float[Tensor, "b n cpp"]) -> Float[Tensor, "b classes"]:
         x = self.transform(self.place(self.embed(cut)), self.read)
-        logits: Tensor = self.head(x.mean(1))
-        return logits
+        return cast("Tensor", self.head(x.mean(1)))
 
 
 def sines(side: int, dim: int) -> Float[Tensor, "n dim"]:

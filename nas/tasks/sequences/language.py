@@ -69,7 +69,9 @@ class BytesTask(SequenceTask):
         )  # fmt: skip
 
     def load(self) -> Data:
-        text = self._text()
+        _, _, path = self.data.partition(":")
+        raw = read_bytes(path) if path else synthetic_stories(self.data_seed, SYNTHETIC_BYTES)
+        text = np.frombuffer(raw, np.uint8)
         cut = int(len(text) * TRAIN_FRACTION)
         train, held_out = text[:cut], text[cut:]
         spare = len(held_out) - self.length - 1
@@ -85,14 +87,6 @@ class BytesTask(SequenceTask):
         digest.update(held_out.data)
         facts = _frequencies(train, rows)
         return Data(self.data, {"text": train}, {"rows": rows}, digest.hexdigest(), facts)
-
-    def _text(self) -> NDArray[np.uint8]:
-        kind, _, path = self.data.partition(":")
-        if kind == "file":
-            raw = read_bytes(path)
-        else:
-            raw = synthetic_stories(self.data_seed, SYNTHETIC_BYTES)
-        return np.frombuffer(raw, np.uint8)
 
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype

@@ -10,7 +10,7 @@ must first learn to read the previous token. (Arora et al. 2023 use a short conv
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import torch
@@ -22,8 +22,7 @@ from torch.nn import functional as F
 from nas.tasks.base import Batch, MakeAttention, ModelTask
 from nas.tasks.layers import Transformer
 
-PADDING: Final = 0
-"""The token that pads short texts."""
+PADDING: Final = 0  # the token that pads short texts
 
 
 class Rows:
@@ -61,9 +60,8 @@ class Windows:
 class _Embedded(Transformer):
     """A transformer with embeddings of tokens and positions, and with an output layer.
 
-    Args:
-        read: slice of the tokens, from some token to the last, at which logits are computed.
-        is_tied: whether the output layer and the embedding of tokens share their weights.
+    Logits are computed at the tokens ``read``, from some token to the last. If ``is_tied``, the
+    output layer and the embedding of tokens share their weights.
     """
 
     def __init__(
@@ -99,8 +97,7 @@ class TokenModel(_Embedded):
         x = self.embed(tokens)
         if self.token_shift:
             x = x + F.pad(x.roll(1, dims=2)[:, :-1], (0, 0, 1, 0))
-        logits: Tensor = self.head(self.transform(self.place(x), self.read))
-        return logits
+        return cast("Tensor", self.head(self.transform(self.place(x), self.read)))
 
 
 class TextModel(_Embedded):
@@ -112,5 +109,4 @@ class TextModel(_Embedded):
         hidden = F.pad(is_padding, (self.num_learned, 0))
         x = self.transform(self.place(self.embed(tokens)), self.read, hidden)
         kept = (~is_padding).to(x.dtype).unsqueeze(2)
-        logits: Tensor = self.head((x * kept).sum(1) / kept.sum(1))
-        return logits
+        return cast("Tensor", self.head((x * kept).sum(1) / kept.sum(1)))

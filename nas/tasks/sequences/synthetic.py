@@ -90,16 +90,9 @@ class SyntheticTask(SequenceTask):
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
         from nas.tasks.sequences.model import TokenModel
 
-        layout = self.layout
-        return TokenModel(
-            self,
-            attention,
-            seed,
-            layout.num_tokens,
-            layout.num_answers,
-            read=layout.answered,
-            token_shift=self.token_shift,
-        )
+        num_tokens, num_answers, _, read = self.layout
+        arguments = self, attention, seed, num_tokens, num_answers
+        return TokenModel(*arguments, read=read, token_shift=self.token_shift)
 
 
 @TASKS.register("recall")

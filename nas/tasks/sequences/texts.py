@@ -33,8 +33,7 @@ Labelled: TypeAlias = Sequence[tuple[str, int]]
 WORD: Final = re.compile(r"[\w']+|[^\w\s']")
 FIRST_WORD: Final = 2  # after the padding token, 0, and the token of all rare words
 RARE: Final = 1
-MAX_END: Final = 2**19
-"""Number of characters that are read from either end of a text, to bound the time."""
+MAX_END: Final = 2**19  # characters that are read from either end of a text, to bound the time
 
 
 @TASKS.register("texts")
@@ -95,7 +94,12 @@ class TextsTask(SequenceTask):
         if kind == "synthetic":
             count = self.train_examples + self.validation_examples
             return ("blame", "praise"), synthetic_reviews(2 * self.data_seed + is_test, count)
-        classes, texts = _read_folder(Path(path).expanduser(), is_test=is_test)
+        classes, files = list_classes(Path(path).expanduser(), (".txt",), is_test=is_test)
+        texts = [
+            (read_bytes(file).decode("utf-8", errors="replace"), label)
+            for label, of_class in enumerate(files)
+            for file in of_class
+        ]
         written = [(text, label) for text, label in texts if text.strip()]
         if blank := {*classes} - {classes[label] for _, label in written}:
             raise DataError(f"{self.data}: all texts of {', '.join(sorted(blank))} are blank.")
@@ -113,16 +117,6 @@ class TextsTask(SequenceTask):
         from nas.tasks.sequences.model import TextModel
 
         return TextModel(self, attention, seed, data.facts["words"], self.num_classes(data))
-
-
-def _read_folder(root: Path, *, is_test: bool) -> tuple[tuple[str, ...], Labelled]:
-    classes, files = list_classes(root, (".txt",), is_test=is_test)
-    texts = [
-        (read_bytes(path).decode("utf-8", errors="replace"), label)
-        for label, paths in enumerate(files)
-        for path in paths
-    ]
-    return classes, texts
 
 
 def _words(text: str) -> list[str]:
