@@ -25,7 +25,8 @@ from nas.store.records import TARGET, Estimate
 # Number of attempts in a row without a new mechanism after which a space counts as exhausted.
 MAX_ATTEMPTS: Final = 1000
 GROWTH: Final = 20  # in long searches, results are passed on in parts of this fraction of them
-MOST_REDRAWN: Final = 16  # attempts after which known mechanisms may replace a new one
+# Attempts after which a known mechanism, or one beyond the limits of costs, may replace a new one.
+MOST_REDRAWN: Final = 16
 REPEAT_EVERY: Final = 10  # one in this number of proposals trains a known mechanism again
 
 
@@ -145,16 +146,23 @@ class Proposer:
 
     def _draw(self, number: int, rng: np.random.Generator, num_failed: int) -> Attempt:
         context = self._context
-        if number >= context.population:
-            return self._algorithm.propose(rng, num_failed)
-        if self._num_named < len(context.mechanisms):
+        if number < context.population and self._num_named < len(context.mechanisms):
             name, genome = context.mechanisms[self._num_named]
             self._num_named += 1
             return Attempt(genome, "mechanism", name)
+        for _ in range(MOST_REDRAWN):
+            attempt = self._new(number, rng, num_failed)
+            if context.is_affordable(attempt.genome):
+                break
+        return attempt
+
+    def _new(self, number: int, rng: np.random.Generator, num_failed: int) -> Attempt:
+        if number >= self._context.population:
+            return self._algorithm.propose(rng, num_failed)
         counts = Counter(
             op for proposal in self._trained for op in {node.op for node in proposal.genome.nodes}
         )
-        return context.initial(rng, num_failed, counts)
+        return self._context.initial(rng, num_failed, counts)
 
 
 def _horizons(batch: int) -> Iterator[int]:

@@ -158,7 +158,8 @@ class Surrogate:
             drawn = evolution.propose(rng, num_missed)
             info = filter_.inspect(drawn.genome)
             num_missed += 1
-            if not info.note and info.key not in pool and not self._archive.has(info.key):
+            is_new = not info.note and info.key not in pool and not self._archive.has(info.key)
+            if is_new and self._context.is_affordable(info.genome):
                 pool[info.key] = _traced(drawn, origins)
                 fields = self._num_told, info.genome, info.digest, info.key, None
                 new.append(TrialResult(*fields, known_costs=info.costs))

@@ -93,18 +93,21 @@ class TargetArchive(Archive):
         """Return the next mechanism of the first target trainings, if any.
 
         It has the greatest product of its probability to be in the front and its distance in rank
-        by cost from the mechanisms that are or will be trained under the target task.
+        by cost from the mechanisms that are or will be trained under the target task. Its costs
+        are within their limits.
         """
         trained = self._has_target()
-        if len(self.known) < FIRST or len(self._with_target) >= SPREAD or trained.all():
-            return None
         costs = [i for i, objective in enumerate(self.objectives) if not objective.is_metric]
+        within = (self.estimates()[0][:, costs] <= self._limits[costs]).all(axis=1)
+        free = within & ~trained
+        if len(self.known) < FIRST or len(self._with_target) >= SPREAD or not free.any():
+            return None
         values = self.estimates()[0][:, costs[0]] if costs else np.zeros(len(self.known))
         ranks = np.unique(values, return_inverse=True)[1] / max(1, len(values) - 1)
         worth = np.maximum(self.p_non_dominated(), 1e-3)
         if trained.any() and len(set(ranks)) > 1:
             worth = worth * np.abs(ranks[:, None] - ranks[trained]).min(axis=1)
-        return self.known[max(np.flatnonzero(~trained), key=lambda i: worth[i])]
+        return self.known[max(np.flatnonzero(free), key=lambda i: worth[i])]
 
     def best_option(self) -> Option | None:
         """Return the training of a known mechanism with the greatest gain per work, if any."""
