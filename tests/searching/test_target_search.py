@@ -9,6 +9,7 @@ import pytest
 from nas.common.errors import ConfigError
 from nas.common.objectives import SearchConfig
 from nas.evaluation.trainer import LocalEvaluator
+from nas.searching.algorithm import MOST_BEYOND
 from nas.searching.driver import resume_search, run_search
 from nas.searching.setup import target_task
 from nas.searching.target_archive import FIRST, SPREAD
@@ -30,9 +31,11 @@ def target(task: Any) -> Any:
 
 @pytest.fixture
 def begin(kit: Any, task: Any, target: Any) -> Any:
-    def run(settings: SearchConfig = SETTINGS, name: str = "run", **table: Any) -> Any:
+    def run(
+        settings: SearchConfig = SETTINGS, name: str = "run", space: Any = SPACE, **table: Any
+    ) -> Any:
         return run_search(
-            SPACE,
+            space,
             task,
             settings,
             target=target,
@@ -62,6 +65,21 @@ def test_search_trains_known_mechanisms_under_the_target_task(begin: Any, kit: A
         assert {m.key for m in members} <= {t.key for t in records}
         assert {e.key for e in run.estimates()} <= {t.key for t in records}
         assert (run.folder / "target.yaml").read_text() == setup.target.text
+
+
+@pytest.mark.parametrize("algorithm", ["nsga2", "surrogate"])
+def test_trained_mechanisms_have_costs_near_their_limits(
+    begin: Any, kit: Any, algorithm: str
+) -> None:
+    space = SPACE.model_copy(update={"region": {"macs": 0.6}})
+    settings = SearchConfig(algorithm, population=8, generations=6, seed=4)
+    with open_run(begin(settings, space=space).folder) as run:
+        limit = next(o.limit for o in run.setup.objectives if o.name == "macs")
+        trained = [p for p in run.proposals() if p.is_trained and p.name is None]
+        assert max(p.costs["macs"] for p in trained) <= MOST_BEYOND * limit
+        targets = [p for p in run.proposals() if p.is_target]
+        assert targets
+        assert max(p.costs["macs"] for p in targets) <= limit
 
 
 @pytest.mark.slow
