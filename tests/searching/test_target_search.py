@@ -31,15 +31,9 @@ def target(task: Any) -> Any:
 @pytest.fixture
 def begin(kit: Any, task: Any, target: Any) -> Any:
     def run(settings: SearchConfig = SETTINGS, name: str = "run", **table: Any) -> Any:
-        return run_search(
-            SPACE,
-            task,
-            settings,
-            target=target,
-            make_evaluator=lambda task, data, target: Table(**table),
-            root=kit.root,
-            name=name,
-        )
+        make = lambda task, data, target: Table(**table)  # noqa: E731
+        words = {"target": target, "make_evaluator": make, "root": kit.root, "name": name}
+        return run_search(SPACE, task, settings, **words)
 
     return run
 
