@@ -60,6 +60,32 @@ def merged(block: nn.Module, heads: Tensor) -> Tensor:
     return block.wo(heads.transpose(1, 2).flatten(2))
 
 
+def recurrence(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor | None = None) -> Tensor:
+    """S_t = diag(f_t) S_{t-1} + k_t u_t and o_t = q_t S_t, with u = v, or u = b (v - k S)."""
+    state = torch.zeros(*q.shape[:2], q.shape[3], v.shape[3], dtype=q.dtype)
+    out = []
+    for t in range(q.shape[2]):
+        state = f[:, :, t, :, None] * state
+        u = v[:, :, t]
+        if b is not None:
+            u = b[:, :, t] * (u - (k[:, :, t, :, None] * state).sum(2))
+        state = state + k[:, :, t, :, None] * u[:, :, None]
+        out.append((q[:, :, t, :, None] * state).sum(2))
+    return torch.stack(out, dim=2)
+
+
+def turned(x: Tensor, count: int, base: float = 10_000.0) -> Tensor:
+    """Tokens (b, h, n, w) whose first ``count`` features are rotated in pairs by their place."""
+    out = x.clone()
+    for t in range(x.shape[2]):
+        for i in range(count // 2):
+            angle = torch.tensor(t * base ** (-2 * i / count), dtype=torch.float64)
+            a, b = x[:, :, t, i], x[:, :, t, i + count // 2]
+            out[:, :, t, i] = a * angle.cos() - b * angle.sin()
+            out[:, :, t, i + count // 2] = b * angle.cos() + a * angle.sin()
+    return out
+
+
 def with_gradients(out: Tensor, leaves: Iterable[Tensor]) -> list[Tensor]:
     """A result and the gradients of a weighted sum of it; zero where it does not depend on one."""
     return [out, *gradients(out, leaves)]

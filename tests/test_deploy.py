@@ -42,7 +42,7 @@ def environment(folder: Path, **others: str) -> dict[str, str]:
 
 
 def wait_for(happened: Any) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 180
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.05)

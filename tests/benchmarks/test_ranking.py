@@ -11,14 +11,14 @@ import pytest
 
 from benchmarks import ranking
 from benchmarks.tabular.table import Table, load_table
-from nas.evaluation.trial import Budget, Evaluation
+from nas.evaluation.trial import Evaluation
 from nas.training import Report
+from tests.evaluation.conftest import make_evaluation
 
 
 def trained(accuracy: float) -> Evaluation:
-    reports = (Report(1, 3 - accuracy, {"accuracy": accuracy, "log_loss": accuracy}, 1.0),)
-    given = (reports, 0, Budget(1, 1, "float32"), 1.0, 1.0, 0, "x")
-    return Evaluation("ok", None, reports[0].metrics, *given)
+    metrics = {"accuracy": accuracy, "log_loss": accuracy}
+    return make_evaluation(metrics=metrics, reports=(Report(1, 3 - accuracy, metrics, 1.0),))
 
 
 def test_tau_of_perfect_reversed_and_unrelated_scores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,29 @@ epochs: 1
 train_images: 128
 validation_images: 100
 """
+SEQUENCES = """
+name: {name}
+kind: {kind}
+width: 8
+depth: 1
+heads: 2
+epochs: 1
+train_examples: 16
+validation_examples: 8
+batch_size: 8
+"""
+MODULE = """
+from torch import nn
+
+class Linear(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.linear = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        return self.linear(x)
+"""
+DIVERGING = MODULE.replace("(x)", '(x) * (float("nan") if self.training else 1.0)')
 LOCAL = ("--backend", "local")
 
 
@@ -59,9 +82,15 @@ def at_runs(recorded_run: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def at_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in a folder with ``tiny.yaml`` and ``more.yaml``, which trains twice as long."""
+def at_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def at_tasks(at_folder: Path) -> Path:
+    """Work in a folder with ``tiny.yaml`` and ``more.yaml``, which trains twice as long."""
     Path("tiny.yaml").write_text(TINY)
     Path("more.yaml").write_text(TINY.replace("epochs: 1", "epochs: 2").replace("tiny", "more"))
-    return tmp_path
+    return at_folder

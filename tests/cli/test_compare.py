@@ -12,42 +12,19 @@ from nas.common.errors import RunError
 from nas.evaluation.trainer import LocalEvaluator
 from nas.store import open_run, writer
 from nas.store.writer import RunRecord
-from tests.cli.conftest import LOCAL
+from tests.cli.conftest import LOCAL, SEQUENCES
 
 ROOT = Path(__file__).resolve().parents[2]
-
-SEQUENCES = """
-name: tiny-{kind}
-kind: {kind}
-width: 8
-depth: 1
-heads: 2
-epochs: 1
-train_examples: 16
-validation_examples: 8
-batch_size: 8
-"""
-
-
-def answers_of(folder: Path) -> list[Any]:
-    with open_run(folder) as run:
-        return [*run.answers()]
 
 
 def refuse(*_: Any) -> None:
     raise RunError("the disk is full.")
 
 
-@pytest.fixture
-def at_sequences(at_tasks: Path) -> Path:
-    """Add two tasks on sequences to the folder."""
-    for kind in ("induction", "copying"):
-        Path(f"{kind}.yaml").write_text(SEQUENCES.format(kind=kind))
-    return at_tasks
-
-
-@pytest.mark.usefixtures("at_sequences")
+@pytest.mark.usefixtures("at_folder")
 def test_evaluate_trains_each_mechanism_under_each_task_once(nas: Any) -> None:
+    for kind in ("induction", "copying"):
+        Path(f"{kind}.yaml").write_text(SEQUENCES.format(name=f"tiny-{kind}", kind=kind))
     command = (
         *("evaluate", "mha", "uniform", "patterns_and_messages", "--seeds", 2, *LOCAL),
         *("--tasks", "induction.yaml,copying.yaml", "--record", "record.sqlite"),
@@ -79,14 +56,13 @@ def test_evaluate_trains_each_mechanism_under_each_task_once(nas: Any) -> None:
     ],
 )
 def test_arguments_are_refused_before_anything_is_trained(
-    nas: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, fact: str
+    nas: Any, at_folder: Path, command: str, fact: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     result = nas(*command.split(), *LOCAL)
     assert result.status == 2
     assert fact in result.err
     assert "[1/" not in result.err
-    assert not list(tmp_path.iterdir())
+    assert not list(at_folder.iterdir())
 
 
 @pytest.mark.usefixtures("at_tasks")
@@ -131,7 +107,8 @@ def test_trainings_of_a_member_are_kept_in_its_run(
         member["objectives"]["time_ms"],
     )
     assert (answer["task"], len(explained["trained"]["values"])) == ("tiny", 2)
-    assert answers_of(folder) == [answer]
+    with open_run(folder) as run:
+        assert [*run.answers()] == [answer]
     assert nas("report", "a", "-o", "a.html").status == 0
     assert "Edits of " in Path("a.html").read_text()
     compared = json.loads(nas(*evaluate).out)  # under the run's task

@@ -13,11 +13,7 @@ import pytest
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
 
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in an empty folder."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("at_folder")
 
 
 def file(name: str, content: Any) -> str:

@@ -12,20 +12,9 @@ import pytest
 from nas.api import judging
 from nas.common import sequential
 from nas.store.writer import RunRecord
-from tests.cli.conftest import LOCAL
+from tests.cli.conftest import DIVERGING, LOCAL
 
 UNIFORM = ("judge", "uniform", "--task", "tiny.yaml", *LOCAL)
-BROKEN = """
-from torch import nn
-
-class Broken(nn.Module):
-    def __init__(self, dim, heads):
-        super().__init__()
-        self.linear = nn.Linear(dim, dim)
-
-    def forward(self, x):
-        return self.linear(x) * (float("nan") if self.training else 1.0)
-"""
 
 pytestmark = pytest.mark.usefixtures("at_tasks")
 
@@ -80,14 +69,14 @@ def test_judgement_stops_when_its_claim_is_decided(nas: Any) -> None:
 
 
 def test_a_module_that_diverges_at_every_seed_is_worse(nas: Any) -> None:
-    Path("mine.py").write_text(BROKEN)
+    Path("mine.py").write_text(DIVERGING)
     learns = Path("tiny.yaml").read_text().replace("epochs: 1", "epochs: 20")
     rates = "\nlearning_rate: 0.003\nlearning_rates: [0.001, 0.003]\n"
     Path("learns.yaml").write_text(learns.replace("name: tiny", "name: learns") + rates)
-    result = nas("judge", "mine.py:Broken", "--task", "learns.yaml", "--pairs", 12, *LOCAL)
+    result = nas("judge", "mine.py:Linear", "--task", "learns.yaml", "--pairs", 12, *LOCAL)
     assert result.status == 0, result.err
     assert "trainings failed, diverged" in result.out
-    assert "mine.py:Broken under learns: worse than mha at a typical seed" in result.out
+    assert "mine.py:Linear under learns: worse than mha at a typical seed" in result.out
     assert "A failed training counts as one that learned nothing" in result.out
     pairs, further = (
         int(found[1])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import LOCAL
+from tests.cli.conftest import DIVERGING, LOCAL, MODULE
 
 TEXT = """
 name: shorttext
@@ -23,32 +23,20 @@ validation_examples: 16
 learning_rate: 0.005
 learning_rates: [0.005, 0.01]
 """
-MODULE = """
-from torch import nn
-
-class Shift(nn.Module):
-    def __init__(self, dim, heads):
-        super().__init__()
-        self.linear = nn.Linear(dim, dim)
-
-    def forward(self, x):
-        return self.linear(x)
-"""
 
 
 @pytest.fixture(autouse=True)
-def _at_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def _at_text(at_folder: Path) -> None:
     Path("short.yaml").write_text(TEXT)
     Path("mine.py").write_text(MODULE)
 
 
 def test_mechanisms_and_modules_climb_and_are_not_trained_twice(nas: Any) -> None:
-    command = ("ladder", "mine.py:Shift", "gqa", "--task", "short.yaml", "--seeds", 2, *LOCAL)
+    command = ("ladder", "mine.py:Linear", "gqa", "--task", "short.yaml", "--seeds", 2, *LOCAL)
     done = nas(*command, "--sizes", "1/4,1,4", "--plot", "ladder.svg", "--json")
     assert done.status == 0, done.err
     answer = json.loads(done.out)
-    names = ["mha", "mine.py:Shift", "gqa"]
+    names = ["mha", "mine.py:Linear", "gqa"]
     assert [rung["mechanism"] for rung in answer["rungs"]] == 3 * names
     flops = [rung["flops"] for rung in answer["rungs"][::3]]
     assert flops == sorted(flops)
@@ -76,12 +64,11 @@ def test_sizes_that_are_no_ladder_are_refused(nas: Any, sizes: str) -> None:
 
 
 def test_failures_leave_no_statement_and_no_picture(nas: Any) -> None:
-    fails = 'self.linear(x) * (float("nan") if self.training else 1.0)'
-    Path("bad.py").write_text(MODULE.replace("self.linear(x)", fails))
+    Path("bad.py").write_text(DIVERGING)
     options = ("--task", "short.yaml", "--sizes", "1/4,1,4", "--no-rates", "--seeds", 2, *LOCAL)
-    some = nas("ladder", "bad.py:Shift", *options, "--plot", "some.svg")
+    some = nas("ladder", "bad.py:Linear", *options, "--plot", "some.svg")
     assert some.status == 0, some.err
-    assert "bad.py:Shift: no statement on its change with size" in some.out
+    assert "bad.py:Linear: no statement on its change with size" in some.out
     assert "2 trainings failed" in some.out
     assert "<svg" in Path("some.svg").read_text()
     none = nas("ladder", "gqa", *options, "--seed", 1, "--time-limit", 1e-6, "--plot", "none.svg")

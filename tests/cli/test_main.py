@@ -60,7 +60,6 @@ def test_help_lists_every_command_and_version_is_printed(nas: Any) -> None:
         ("cost lsqa --dim 12 --heads 6", "of 6 heads is no whole number"),
         (f"cost mha --tokens {'9' * 5000}", "--tokens"),
         ("export mha -o x.py --dim 10000", "dim: found 10000; expected at most 4096"),
-        ("export mha -o x.py --weights", "latest/best"),
     ],
 )
 def test_wrong_usage_exits_with_2_and_one_message(

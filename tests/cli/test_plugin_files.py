@@ -11,35 +11,18 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from nas.common.config import dump_yaml
+from tests.contracts.test_plugins import ROOT, SPACE, TINY
+
 PROGRAM = "import sys; from nas.cli import main; main(sys.argv[1:])"
-SPACE = """
-name: mine
-nodes: {max: 6}
-primitives: {scaled_dot_product: {}, squared_score: {}, softmax: {}, weighted_sum: {}, gelu: {}}
-projections: {has_wq: [true, false], has_wo: [true, false]}
-mechanisms: [mha]
-objectives: [quality, macs]
-task: {name: tiny.yaml}
-"""
-TASK = """
-name: tiny
-kind: recall
-width: 8
-depth: 1
-heads: 2
-epochs: 1
-batch_size: 32
-train_examples: 64
-validation_examples: 32
-"""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "tests/plugins/primitive.py", tmp_path / "my_scores.py")
-    (tmp_path / "space.yaml").write_text(SPACE)
-    (tmp_path / "tiny.yaml").write_text(TASK)
+    costs = SPACE.replace("overconfidence, cache_bytes_at_4096", "macs")
+    (tmp_path / "space.yaml").write_text(costs)
+    (tmp_path / "tiny.yaml").write_text(dump_yaml({"name": "tiny", "kind": "recall", **TINY}))
     return tmp_path
 
 

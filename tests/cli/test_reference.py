@@ -35,13 +35,11 @@ REFERENCE = "rope:kv_heads=1/2"
 SMALL = ("--task", "tiny.yaml", *LOCAL)
 
 
-@pytest.fixture
-def at_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def _at_text(at_folder: Path) -> None:
     Path("tiny.yaml").write_text(TEXT)
 
 
-@pytest.mark.usefixtures("at_text")
 def test_every_comparison_is_with_the_tasks_reference(nas: Any) -> None:
     space = ("--space", "attention_causal", "--objectives", "quality,macs", *SMALL)
     limits = ("--region", "quality=0.01,macs=1.5", "--gens", 1, "--pop", 3, "--run", "a")
@@ -60,7 +58,7 @@ def test_every_comparison_is_with_the_tasks_reference(nas: Any) -> None:
     assert objectives["macs"].limit == 1.5 * rope != 1.5 * mha
     assert objectives["macs"].reference == 2 * rope
     assert trained == {REFERENCE, "uniform"}
-    assert proposed == [REFERENCE, "mha", "gqa"]
+    assert proposed == [REFERENCE, "rope", "qk_norm"]
 
     confirmed = nas("confirm", "a", "--seeds", 2, "--members", 1, *LOCAL, "--json")
     assert json.loads(confirmed.out)["against"] == REFERENCE
@@ -74,7 +72,6 @@ def test_every_comparison_is_with_the_tasks_reference(nas: Any) -> None:
     assert "Costs beside mha" not in page
 
 
-@pytest.mark.usefixtures("at_text")
 def test_judge_and_explain_compare_with_the_tasks_reference_by_default(nas: Any) -> None:
     judged = nas("judge", "uniform", "--pairs", 1, *SMALL, "--json")
     assert judged.status == 0, judged.err

@@ -28,10 +28,8 @@ def test_front_finds_a_run_by_default_name_or_path(nas: Any, at_runs: Path) -> N
     assert json.loads(answer)["run"] == "example"
 
 
-def test_empty_front_exits_with_1(
-    nas: Any, recorded_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("at_folder")
+def test_empty_front_exits_with_1(nas: Any, recorded_run: Path) -> None:
     with open_run(recorded_run) as run:
         create_run(Path("runs"), run.setup, this_session("nas search"), name="empty").close()
     result = nas("front", "empty")
@@ -43,16 +41,13 @@ def test_empty_front_exits_with_1(
     assert json.loads(answer.out)["members"] == []
 
 
-def test_runs_lists_each_run_and_names_unreadable_ones(
-    nas: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record_run(tmp_path / "runs", name="one", generations=1)
-    two = record_run(tmp_path / "runs", name="two", generations=2, is_finished=False)
+def test_runs_lists_each_run_and_names_unreadable_ones(nas: Any, at_folder: Path) -> None:
+    record_run(at_folder / "runs", name="one", generations=1)
+    two = record_run(at_folder / "runs", name="two", generations=2, is_finished=False)
     with pytest.raises(NasError), open_writer(two, this_session("nas resume")):
         raise NasError("the reason.")
-    (tmp_path / "runs" / "bad").mkdir()
-    (tmp_path / "runs" / "bad" / "run.sqlite").write_bytes(b"no database" * 100)
-    monkeypatch.chdir(tmp_path)
+    (at_folder / "runs" / "bad").mkdir()
+    (at_folder / "runs" / "bad" / "run.sqlite").write_bytes(b"no database" * 100)
     result = nas("runs")
     assert result.status == 0
     lines = [line.split() for line in result.out.splitlines()]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import LOCAL
+from tests.cli.conftest import LOCAL, SEQUENCES
 
 MINE = '''
 from __future__ import annotations
@@ -104,20 +104,15 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
-@pytest.fixture
-def at_modules(at_tasks: Path) -> Path:
+@pytest.fixture(autouse=True)
+def _at_modules(at_tasks: Path) -> None:
     """A folder with a task in float32, a causal one, and a file with two torch modules."""
     tiny = Path("tiny.yaml")
     tiny.write_text(tiny.read_text().replace("depth: 1", "depth: 2") + "precision: float32\n")
     Path("mine.py").write_text(MINE)
-    Path("causal.yaml").write_text(
-        "name: causal\nkind: induction\nwidth: 8\ndepth: 1\nheads: 2\nepochs: 1\n"
-        "train_examples: 16\nvalidation_examples: 8\nbatch_size: 8\n"
-    )
-    return at_tasks
+    Path("causal.yaml").write_text(SEQUENCES.format(name="causal", kind="induction"))
 
 
-@pytest.mark.usefixtures("at_modules")
 def test_exported_file_trains_like_its_genome(nas: Any) -> None:
     """Seeds, initial weights and order are equal; sums of the two forms differ in their order."""
     assert nas("export", "mha", "-o", "mha.py").status == 0
@@ -141,7 +136,6 @@ def test_exported_file_trains_like_its_genome(nas: Any) -> None:
     assert nas(*command, "--record", "record").out == result.out
 
 
-@pytest.mark.usefixtures("at_modules")
 def test_masks_are_passed_and_what_sees_later_tokens_is_left_out(nas: Any) -> None:
     command = ("evaluate", "mine.py:Mixer", "mine.py:Heedless", "--against", "uniform")
     options = ("--tasks", "causal.yaml,tiny.yaml", "--seeds", 1, "--json", *LOCAL)
@@ -197,7 +191,6 @@ class BehindGate(Late):
 """
 
 
-@pytest.mark.usefixtures("at_modules")
 @pytest.mark.parametrize("name", ["AfterSteps", "SecondLayer", "BehindGate"])
 def test_leaks_that_begin_in_training_are_no_judgement(nas: Any, name: str) -> None:
     Path("late.py").write_text(LATE)
@@ -209,7 +202,6 @@ def test_leaks_that_begin_in_training_are_no_judgement(nas: Any, name: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("at_modules")
 def test_confirm_compares_a_front_with_a_module(nas: Any) -> None:
     search = ("search", "--space", "quickstart", "--gens", 1, "--pop", 2, "--run", "a")
     assert nas(*search, "--task", "tiny.yaml", *LOCAL).status == 0
@@ -243,7 +235,6 @@ def test_confirm_compares_a_front_with_a_module(nas: Any) -> None:
 PLAIN_SUITE = ("import", "constructor", "dtype", "mixes examples", "in place", "exits")
 
 
-@pytest.mark.usefixtures("at_tasks")
 @pytest.mark.parametrize(
     "case",
     [pytest.param(case, marks=() if case in PLAIN_SUITE else pytest.mark.slow) for case in BAD],
@@ -259,7 +250,6 @@ def test_unusable_module_is_one_sentence(nas: Any, case: str) -> None:
     assert result.err.count("\n") == 1
 
 
-@pytest.mark.usefixtures("at_tasks")
 def test_missing_file_and_cost_of_an_unusable_one(nas: Any) -> None:
     missing = nas("evaluate", "missing.py:Bad", "--tasks", "tiny.yaml", *LOCAL)
     assert missing.status == 2
@@ -270,7 +260,6 @@ def test_missing_file_and_cost_of_an_unusable_one(nas: Any) -> None:
     assert "forward returned a int; expected torch.float32" in cost.err
 
 
-@pytest.mark.usefixtures("at_modules")
 @pytest.mark.parametrize("backend", ["local", pytest.param("ray", marks=pytest.mark.slow)])
 def test_file_that_replaces_functions_or_exits_leaves_the_reference_as_it_is(
     nas: Any, backend: str
@@ -295,7 +284,6 @@ nn.init.trunc_normal_ = nn.init.normal_ = lambda weight, *_, **__: nn.init.ones_
     assert errors == {"its process ended with exit status 3"}
 
 
-@pytest.mark.usefixtures("at_modules")
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -28,11 +28,6 @@ with open_writer(Path(sys.argv[1]), this_session("nas resume")):
 """
 
 
-@pytest.fixture
-def run_folder(recorded_run: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(recorded_run, tmp_path / "runs" / "example")
-
-
 def test_watch_of_a_finished_run_prints_its_front_and_writes_nothing(
     nas: Any, at_runs: Path
 ) -> None:
@@ -73,8 +68,9 @@ def test_watch_reads_each_change_until_the_run_finishes(tmp_path: Path) -> None:
 
 
 def test_watch_reports_a_killed_writer(
-    nas: Any, run_folder: Path, monkeypatch: pytest.MonkeyPatch
+    nas: Any, recorded_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run_folder = shutil.copytree(recorded_run, tmp_path / "runs" / "example")
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, run_folder], stdout=subprocess.PIPE, text=True
     )

@@ -89,14 +89,7 @@ class Blind(OnTokens):
         return tokens.cumsum(dim=2)
 
 
-def of_blocks(rule: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Apply a function to each block of eight tokens."""
-    return lambda x: torch.cat([rule(block) for block in x.split(8, dim=2)], dim=2)
-
-
 LEAKS: dict[str, Callable[[Tensor], Tensor]] = {
-    "local attention": of_blocks(lambda x: torch.softmax(x @ x.mT, dim=-1) @ x),
-    "norm of a block": of_blocks(lambda x: x / (1.0 + x.norm(dim=2, keepdim=True))),
     "closed gate": lambda x: x + 1e-9 * x.mean(dim=2, keepdim=True),
     "next token": lambda x: x + nn.functional.pad(x[:, :, 1:], (0, 0, 0, 1)),
     "beyond 32 tokens": lambda x: x + (x.shape[2] > 32) * x.flip(2),

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from nas.common.config import dump_yaml
 from nas.common.errors import ConfigError, NasWarning
 from nas.common.registry import Registry
 from nas.costs import CostContext, attention_cost, costs_of
@@ -182,8 +183,8 @@ def test_broken_plugin_is_reported_and_isolated(
 def test_installed_plugins_take_part_in_a_search(tmp_path: Path) -> None:
     """Plug-ins of an installed package, found by their entry points, from the command line."""
     install(tmp_path, ENTRY_POINTS)
-    fields = "".join(f"{name}: {value}\n" for name, value in TINY.items())
-    (tmp_path / "tiny.yaml").write_text(f"name: tiny\nkind: honest_pointer\n{fields}")
+    task = {"name": "tiny", "kind": "honest_pointer", **TINY}
+    (tmp_path / "tiny.yaml").write_text(dump_yaml(task))
     (tmp_path / "space.yaml").write_text(SPACE)
 
     def nas(*lines: str) -> tuple[str, str, list[int]]:

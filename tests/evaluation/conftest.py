@@ -33,6 +33,13 @@ def make_evaluation(**changes: Any) -> Evaluation:
     return Evaluation(**{**fields, **changes})
 
 
+def results(evaluation: Evaluation) -> tuple[Any, ...]:
+    """Everything but times, which must not depend on where and when a trial ran."""
+    assert evaluation.is_ok, evaluation.error
+    reports = [(report.train_loss, report.metrics) for report in evaluation.reports]
+    return evaluation.metrics, reports, evaluation.weights
+
+
 @pytest.fixture(scope="package")
 def task() -> Task:
     sizes = {"epochs": 1, "train_images": 64, "validation_images": 32, "width": 32}

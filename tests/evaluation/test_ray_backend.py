@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -25,7 +24,8 @@ from nas.evaluation.trainer import LocalEvaluator, Train, budget_of, train_candi
 from nas.evaluation.trial import Evaluation, Trial, run_trials
 from nas.genome.mechanisms import mechanism
 from nas.tasks import Data, Task
-from tests.evaluation.conftest import MakeTrials
+from tests.evaluation.conftest import MakeTrials, results
+from tests.test_deploy import wait_for
 
 CORES = 2
 LIMIT, GRACE = 3.0, 5.0  # seconds of a training, and beyond them until its worker is ended
@@ -161,13 +161,6 @@ def test_results_do_not_depend_on_the_backend(outcome, task, data, target):
     assert (epochs["mha"], epochs["sqa"]) == (task.epochs, task.epochs + 1)
 
 
-def results(evaluation: Evaluation) -> tuple[Any, ...]:
-    """Everything but times, which must not depend on where and when a trial ran."""
-    assert evaluation.is_ok, evaluation.error
-    reports = [(report.train_loss, report.metrics) for report in evaluation.reports]
-    return evaluation.metrics, reports, evaluation.weights
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_gpu_that_torch_cannot_use_is_a_device_error(cluster, task, data, trials_named):
@@ -246,7 +239,8 @@ def test_interrupt_ends_driver_and_workers_without_a_trace(tmp_path, number, key
     """
     send = os.killpg if number == signal.SIGINT else os.kill
     with started_script(tmp_path, *keys) as process:
-        wait_for(tmp_path / "asleep")
+        asleep = tmp_path / "asleep"
+        wait_for(lambda: asleep.exists() and asleep.read_text())
         send(process.pid, number)
         out, err = process.communicate(timeout=60)
     *losses, last = err.splitlines()
@@ -254,13 +248,6 @@ def test_interrupt_ends_driver_and_workers_without_a_trace(tmp_path, number, key
     # On a loaded machine "exits" may be tried again before "sleeps" begins, or not be lost yet.
     assert "exits" in keys or not losses, err
     assert all(re.match(r"a worker was lost \(process\): .*\.$", line) for line in losses)
-    worker = int((tmp_path / "asleep").read_text())
+    worker = int(asleep.read_text())
     assert not Path(f"/proc/{worker}").exists()
     assert not [*Path("/tmp/ray").glob(f"session_*_{process.pid}")]
-
-
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 180
-    while not path.exists() or not path.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -37,24 +37,23 @@ class Instant:
         return answers
 
 
+def studied(mechanisms, evaluator, data=DATA, **options):
+    task = load_task("recall")
+    return list(study(mechanisms, task, data, lambda: evaluator, repeats=range(2), **options))
+
+
 def test_recorded_trainings_are_not_repeated_and_failures_are():
     evaluator = Instant()
     mechanisms = [("mha", mechanism("mha").genome)]
-    first, second = study(
-        mechanisms, load_task("recall"), DATA, lambda: evaluator, repeats=range(2)
-    )
+    first, second = studied(mechanisms, evaluator)
     failure = make_evaluation(status="failed", reason="error", seed=second.evaluation.seed)
     known = [first, replace(second, evaluation=failure), replace(first, purpose="explain")]
     again = Instant()
-    results = list(
-        study(mechanisms, load_task("recall"), DATA, lambda: again, repeats=range(2), known=known)
-    )
+    results = studied(mechanisms, again, known=known)
     assert {training.repeat for training in results} == {0, 1}
     assert [trial.seed for trial in again.trials] == [second.evaluation.seed]
     other = replace(DATA, digest="1")
-    results = list(
-        study(mechanisms, load_task("recall"), other, lambda: again, repeats=range(2), known=known)
-    )
+    results = studied(mechanisms, again, other, known=known)
     assert len(results) == 2
     assert len(again.trials) == 3
 
@@ -63,9 +62,7 @@ def test_study_pairs_seeds_and_trains_equal_mechanisms_once():
     evaluator = Instant()
     names = ["mha", "gqa", "same"]
     mechanisms = [(name, mechanism("mha" if name == "same" else name).genome) for name in names]
-    results = list(
-        study(mechanisms, load_task("recall"), DATA, lambda: evaluator, repeats=range(2), seed=5)
-    )
+    results = studied(mechanisms, evaluator, seed=5)
     assert len(evaluator.trials) == 4
     assert sorted((r.name, r.repeat) for r in results) == sorted(
         (n, i) for n in names for i in (0, 1)

@@ -18,7 +18,7 @@ from nas.genome.mechanisms import mechanism
 from nas.store.records import from_json, to_json
 from nas.tasks import load_task
 from nas.training import candidate
-from tests.evaluation.conftest import make_evaluation
+from tests.evaluation.conftest import make_evaluation, results
 
 
 def task_for(**overrides):
@@ -38,18 +38,13 @@ def trial(name="mha", seed=0, placement="all", **options):
     )
 
 
-def outcome(evaluation):
-    assert evaluation.is_ok, evaluation.error
-    return [(report.train_loss, report.metrics) for report in evaluation.reports]
-
-
 @pytest.mark.parametrize(("precision", "dropout"), [("float32", 0.1), ("bfloat16", 0.0)])
 def test_train_candidate_is_reproducible_bit_for_bit(data, precision, dropout):
     task = task_for(precision=precision, dropout=dropout, epochs=1)
     first = train_candidate(trial(), task, data)
     torch.rand(7)  # the generator's state does not matter
-    assert outcome(train_candidate(trial(), task, data)) == outcome(first)
-    assert outcome(train_candidate(trial(seed=1), task, data)) != outcome(first)
+    assert results(train_candidate(trial(), task, data)) == results(first)
+    assert results(train_candidate(trial(seed=1), task, data)) != results(first)
 
 
 def test_train_candidate_records_its_training(data):

@@ -17,7 +17,6 @@ import numpy as np
 from benchmarks.tabular.table import load_table
 from nas.common.objectives import Metric
 from nas.evaluation.study import cost_context, study
-from nas.evaluation.trial import Budget, Evaluation
 from nas.explaining import Bounds, plan_explanation
 from nas.genome import Genome
 from nas.report.comparison import TrainingRow
@@ -25,6 +24,7 @@ from nas.report.explanation import ExplainResult, make_explanation
 from nas.space.rules import load_policy
 from nas.store.sources import resolve
 from nas.tasks import Data, load_task
+from tests.evaluation.conftest import make_evaluation
 from tests.genomes import build
 from tests.recorded_run import Invented
 
@@ -67,11 +67,11 @@ class Known(Invented):
 
     def evaluate(self, trial):
         rng = np.random.default_rng([trial.seed, int(trial.key, 16)])
-        found = ("ok", None, {"accuracy": truth(trial.mechanism) + rng.choice(luck())})
-        if self.failing is not None and self.failing in {n.op for n in trial.mechanism.nodes}:
-            found = ("failed", "diverged", {})
-        rest = ((), trial.seed, Budget(1, 1, "float32"), 1.0, 1.0, 0, "here")
-        return Evaluation(*found, *rest)
+        if self.failing in {node.op for node in trial.mechanism.nodes}:
+            failed = {"status": "failed", "reason": "diverged", "metrics": {}}
+            return make_evaluation(seed=trial.seed, **failed)
+        accuracy = truth(trial.mechanism) + rng.choice(luck())
+        return make_evaluation(seed=trial.seed, metrics={"accuracy": accuracy})
 
 
 @cache
@@ -83,15 +83,8 @@ def plan():
 def explained(seed: int, failing: str | None = None) -> ExplainResult:
     trained: Any = defaultdict(list)
     mechanisms = [*plan().mechanisms.items()]
-    for training in study(
-        mechanisms,
-        TASK,
-        DATA,
-        lambda: Known(failing),
-        repeats=range(SEEDS),
-        seed=seed,
-        purpose="explain",
-    ):
+    options: Any = {"repeats": range(SEEDS), "seed": seed, "purpose": "explain"}
+    for training in study(mechanisms, TASK, DATA, lambda: Known(failing), **options):
         named = training.name, training.digest, "t", training.repeat, training.evaluation
         trained[training.key].append(TrainingRow(*named, {"macs": 1.0}, ACCURACY))
     return make_explanation("planted", "t", ACCURACY, MARGIN, SEEDS, plan(), trained)

@@ -16,7 +16,7 @@ from nas.exporting import EXPORTS, ExportRequest, export_file
 from nas.genome import Genome, Placement, Rest
 from nas.genome.mechanisms import MECHANISMS
 from nas.store.sources import genome_of_export
-from nas.tasks import ModelTask, load_task
+from nas.tasks import load_task
 from nas.training.candidate import attention_weights, build_model
 
 GQA = MECHANISMS["gqa"].genome
@@ -49,12 +49,6 @@ save_file({"x": x}, sys.argv[3])
 """
 
 
-def deep_task() -> ModelTask:
-    task = load_task("vit-cifar10", data="digits", overrides={"depth": 8, "width": 16, "heads": 4})
-    assert isinstance(task, ModelTask)
-    return task
-
-
 def request(genome: Genome, **options: Any) -> ExportRequest:
     return ExportRequest(genome, 16, 4, **options)
 
@@ -65,7 +59,9 @@ def request(genome: Genome, **options: Any) -> ExportRequest:
 def test_hybrid_of_depth_8_equals_the_model_outside_of_the_project(
     tmp_path: Path, placement: Placement
 ) -> None:
-    task, genome = deep_task(), replace(GQA, placement=placement)
+    sizes = {"depth": 8, "width": 16, "heads": 4}
+    task = load_task("vit-cifar10", data="digits", overrides=sizes)
+    genome = replace(GQA, placement=placement)
     model: Any = build_model(task.resolve(genome), task, task.load(), seed=0)
     weights, x = load(attention_weights(model)), torch.randn(2, 11, 16, dtype=torch.float64)
     export_file(request(genome), tmp_path / "hybrid.py")

@@ -6,7 +6,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -19,11 +18,9 @@ from nas.exporting import EXPORTS, ExportRequest, weights_file
 from nas.genome import ALL, Genome
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import MECHANISMS
-from nas.space import load_space
-from nas.space.rules import load_policy
-from nas.space.vary import Variation
 from nas.store.sources import genome_of_export
 from tests.genomes import build
+from tests.samples import samples
 
 
 def py_text(genome: Genome, dim: int, heads: int, *origin: str, **options: Any) -> str:
@@ -68,10 +65,8 @@ def test_named_mechanisms_export_exactly(tmp_path: Path, name: str, is_fast: boo
 
 @pytest.mark.parametrize("count", [12, pytest.param(60, marks=pytest.mark.slow)])
 def test_random_genomes_export_exactly_with_the_faster_classes(count: int) -> None:
-    space = load_space("attention_v2")
-    variation, rng = Variation(space, load_policy(space.policy)), np.random.default_rng(0)
-    for _ in range(count):
-        scope = loaded(py_text(variation.sample(rng), 32, 8, "Source: a test", is_fast=True))
+    for genome in samples("attention_v2", count):
+        scope = loaded(py_text(genome, 32, 8, "Source: a test", is_fast=True))
         assert scope["self_test"]() < 1e-8
 
 

@@ -18,6 +18,7 @@ SIZES = ModelSizes(16, 4, 8, 40)
 GQA = MECHANISMS["gqa"].genome
 MHA = MECHANISMS["mha"].genome
 ROPE = MECHANISMS["rope"].genome
+PLAIN_REST = "mha:kv_heads=1/4,window=16,global_tokens=2"
 
 
 def patterns(longest: int) -> Iterator[Placement]:
@@ -81,13 +82,8 @@ def test_a_mechanism_that_equals_the_rest_is_placed_in_all_layers() -> None:
         (Placement(None, 1, 3), {"every": None, "offset": 3}, "layer 3"),
         (
             Placement(4, 3, 1, Rest("1/4", 16, 2)),
-            {
-                "every": 4,
-                "count": 3,
-                "offset": 1,
-                "rest": "mha:kv_heads=1/4,window=16,global_tokens=2",
-            },
-            "3 of every 4 layers, offset 1, rest mha:kv_heads=1/4,window=16,global_tokens=2",
+            {"every": 4, "count": 3, "offset": 1, "rest": PLAIN_REST},
+            f"3 of every 4 layers, offset 1, rest {PLAIN_REST}",
         ),
         (
             Placement(4, 3, rest=Rest("1/4", 16, name="rope")),

@@ -69,7 +69,6 @@ def test_inference(projections: dict[str, object], streams: list[str], nodes: li
             "widths",
             "d/H and d",
         ),
-        # One head is whole tokens, whatever the head count: not the same width at every size.
     ],
 )
 def test_problems(

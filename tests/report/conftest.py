@@ -10,6 +10,7 @@ from rich.console import Console
 
 from nas.report.run_view import RunView
 from nas.store import open_run
+from tests.recorded_run import CONFIRMED
 
 
 class Printed:
@@ -43,6 +44,12 @@ def pipe() -> Printed:
 @pytest.fixture(scope="session")
 def view(recorded_run: Path) -> RunView:
     return read(recorded_run)
+
+
+@pytest.fixture(scope="session")
+def example() -> RunView:
+    """A search on CIFAR-10 whose front was confirmed."""
+    return read(CONFIRMED)
 
 
 def read(folder: Path) -> RunView:

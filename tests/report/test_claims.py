@@ -10,18 +10,11 @@ import pytest
 from nas.report.page.rendering import address, render
 from nas.report.page.sections import confirmations
 from nas.report.run_view import RunView
-from tests.recorded_run import CONFIRMED
 
 from .claims import corrected_sides
-from .conftest import read
 from .test_verdict import alone, drawn, fail
 
 SEEDS = range(4)
-
-
-@pytest.fixture(scope="module")
-def example() -> RunView:
-    return read(CONFIRMED)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -12,10 +12,10 @@ from scipy.stats import ttest_rel
 
 from nas.common.objectives import Metric
 from nas.common.rates import CHOOSING_SEEDS
-from nas.evaluation.trial import Budget, Evaluation
 from nas.report.comparison import Comparison, TrainingRow, compare
 from nas.report.comparison_table import comparison_table
 from nas.report.judgement import Judgement, make_judgement
+from tests.evaluation.conftest import make_evaluation
 
 from .claims import corrected_sides
 from .conftest import Printed
@@ -23,6 +23,7 @@ from .conftest import Printed
 ACCURACY = Metric("accuracy", "fraction", "max", 0.1, 1.0)
 BITS = Metric("bits_per_byte", "bit", "min", 5.0, 0.0)
 COSTS = {"macs": 1e6}
+FAULT = "Traceback ...\nthe loss is no number\x1b[2J"
 BASE = np.random.default_rng(0).normal(0.5, 0.05, 5)
 
 
@@ -68,10 +69,9 @@ def trainings(values: Any, metric: Metric = ACCURACY, part: str = "images") -> l
     found = []
     for name, own in values.items():
         for repeat, value in enumerate(own):
-            status = ("ok", None, {metric.name: value}) if value else ("failed", "diverged", {})
-            error = None if value else "Traceback ...\nthe loss is no number\x1b[2J"
-            rest = ((), repeat, Budget(1, 2, "float32"), 1.0, 2.0, 0, "here")
-            evaluation = Evaluation(*status, *rest, error=error)  # type: ignore[arg-type]
+            failed = {"status": "failed", "reason": "diverged", "error": FAULT, "metrics": {}}
+            changes = {"metrics": {metric.name: value}} if value else failed
+            evaluation = make_evaluation(seed=repeat, core_seconds=2.0, **changes)
             found.append(TrainingRow(name, name, part, repeat, evaluation, COSTS, metric))
     return found
 

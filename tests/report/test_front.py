@@ -11,9 +11,6 @@ import nas
 from nas.genome import Genome
 from nas.report.front import Front
 from nas.report.run_view import RunView
-from tests.recorded_run import CONFIRMED
-
-from .conftest import read
 
 KEYS = {
     "run": str,
@@ -26,11 +23,6 @@ KEYS = {
     "members": list,
 }
 COUNTS = {"proposed", "evaluated", "repeated", "replayed", "rejected", "failed", "stopped"}
-
-
-@pytest.fixture(scope="module")
-def example() -> RunView:
-    return read(CONFIRMED)
 
 
 def test_answer_has_the_stable_keys_state_times_and_names(

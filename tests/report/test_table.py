@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
-
-from rich.console import Console
 from rich.text import Text
 
 from nas.report.table import Column, Table, say, say_table, words
+
+from .conftest import Printed
 
 Row = tuple[str, float | None, float | None]
 ROWS: list[Row] = [("a", 0.25, 0.01), ("b", None, None)]
@@ -64,9 +63,8 @@ def test_columns_are_cut_then_left_out_by_rank() -> None:
     assert texts(3)[1] == "ab12  1.2 M"
 
 
-def test_escapes_of_a_terminal_are_not_printed():
-    console = Console(file=io.StringIO(), width=80)
+def test_escapes_of_a_terminal_are_not_printed(pipe: Printed) -> None:
     for line in ("run \x1b[2J", Text("run \x1b[2J", "bold")):
-        say(console, line)
-    say_table(console, Table([words(0)], [("run \x1b[2J",)]))
-    assert console.file.getvalue() == "run \\u001b[2J\n" * 3
+        say(pipe.console, line)
+    say_table(pipe.console, Table([words(0)], [("run \x1b[2J",)]))
+    assert pipe.text == "run \\u001b[2J\n" * 3

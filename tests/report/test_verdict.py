@@ -14,17 +14,10 @@ from nas.evaluation.trial import Training
 from nas.report.run_view import RunView
 from nas.report.verdict import Verdict, verdict_of
 from nas.store import Candidate
-from tests.recorded_run import CONFIRMED
 
 from .claims import corrected_sides
-from .conftest import read
 
 Gains = dict[str, Sequence[float]]  # by key, at repeats 0, 1, ...
-
-
-@pytest.fixture(scope="module")
-def example() -> RunView:
-    return read(CONFIRMED)
 
 
 def confirmed(view: RunView, gains: Gains, part: str = "search", base: float = 0.36) -> RunView:

@@ -13,7 +13,6 @@ from nas.common.errors import ConfigError, NasError, RunError
 from nas.common.objectives import SearchConfig
 from nas.common.rates import CHOOSING_SEEDS
 from nas.evaluation.trial import training_seed
-from nas.report.comparison import Comparison
 from nas.report.confirmation import make_confirmation
 from nas.report.run_view import RunView
 from nas.searching.confirm import confirm_run, plan_confirmation
@@ -40,17 +39,13 @@ def folder(finished: Path, tmp_path: Path) -> Path:
 
 
 def confirm(folder: Any, table: Any, **options: Any) -> dict[str, Any]:
-    return confirmed(folder, table, **options).to_dict()
-
-
-def confirmed(folder: Any, table: Any, **options: Any) -> Comparison:
     if "against" in options:
         options["against"] = resolve(options["against"])
     with open_writer(folder, None) as writer:
         plan = plan_confirmation(writer.run, **{**FEW, **options})
         for _ in confirm_run(writer, plan, lambda *_: table):
             pass
-        return make_confirmation(writer.run, plan)
+        return make_confirmation(writer.run, plan).to_dict()
 
 
 def test_confirmation_trains_members_with_fresh_seeds(folder: Any) -> None:
@@ -135,16 +130,6 @@ def test_confirmation_compares_with_a_further_mechanism(folder: Any) -> None:
     own = confirm(folder, again, against=best.proposal.genome)
     assert again.trained == []
     assert {row["id"]: row["mechanism"] for row in own["rows"]}[best.digest] == own["against"]
-
-
-def test_test_set_of_images_keeps_the_training_images(task: Any) -> None:
-    own, test = task.load(), task.load_test()
-    assert test.count("validation") == 359
-    assert test.digest != own.digest
-    assert (test.train["images"] == own.train["images"]).all()
-    rows = {side: {i.tobytes() for i in getattr(test, side)["images"]} for side in
-            ("train", "validation")}  # fmt: skip
-    assert not rows["train"] & rows["validation"]
 
 
 @pytest.mark.parametrize(

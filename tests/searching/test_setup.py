@@ -14,7 +14,7 @@ from nas.common.errors import ConfigError, NasWarning, SpaceError
 from nas.common.objectives import Metric, front_costs
 from nas.common.pareto import scaled_hypervolume
 from nas.costs import CostContext
-from nas.evaluation.trial import Budget, Evaluation, Training
+from nas.evaluation.trial import Training
 from nas.genome import ModelSizes
 from nas.genome.mechanisms import mechanism
 from nas.searching.algorithm import TrialResult
@@ -24,6 +24,7 @@ from nas.searching.setup import limit_of, make_objectives, relative_limits
 from nas.space import SearchSpace, load_space
 from nas.space.rules import Policy, load_policy
 from nas.store.frozen import from_text, frozen_space
+from tests.evaluation.conftest import make_evaluation
 from tests.searching.driving import OBJECTIVES, SPACE, make_context
 
 
@@ -40,6 +41,7 @@ METRICS = (
     Metric("perplexity", "nat", "min", 10.0, 1.0),
     Metric("accuracy", "fraction", "max", 0.25, 1.0),
 )
+TEN_CLASSES = Metric("accuracy", "fraction", "max", 0.1, 1.0)
 
 
 def named(*names: str) -> tuple[str, ...]:
@@ -117,11 +119,10 @@ def test_nsga2_prefers_candidates_inside_and_then_those_nearest_to_it() -> None:
 
 
 def test_limits_are_of_objectives() -> None:
-    metric = Metric("accuracy", "fraction", "max", 0.1, 1.0)
     space = SPACE.model_copy(update={"region": {"quality": 0.7, "macs": 1.5}})
-    assert relative_limits(space, [metric]) == {"accuracy": 0.7, "macs": 1.5}
+    assert relative_limits(space, [TEN_CLASSES]) == {"accuracy": 0.7, "macs": 1.5}
     with pytest.raises(SpaceError, match=r"region: 'params' is no objective; expected some of"):
-        relative_limits(SPACE.model_copy(update={"region": {"params": 1.0}}), [metric])
+        relative_limits(SPACE.model_copy(update={"region": {"params": 1.0}}), [TEN_CLASSES])
     with pytest.raises(ConfigError, match=r"region.*macs.*greater than 0"):
         SPACE.asked(None, {"macs": -1.0})
     assert space.asked(["macs"], None).region == {"macs": 1.5}
@@ -129,25 +130,22 @@ def test_limits_are_of_objectives() -> None:
 
 
 def references(name: str, *scores: float) -> list[Training]:
-    fields = ((), 0, Budget(1, 2, "float32"), 0.0, 0.0, 0, "here")
-    evaluations = [Evaluation("ok", None, {"accuracy": score}, *fields) for score in scores]
+    evaluations = [make_evaluation(metrics={"accuracy": score}) for score in scores]
     place = ("reference", "0", "toy", name, name)
     return [Training(*place, i, evaluation) for i, evaluation in enumerate(evaluations)]
 
 
 def test_limit_needs_a_clear_difference_of_the_references() -> None:
-    metric = Metric("accuracy", "fraction", "max", 0.1, 1.0)
     same = references("mha", 0.5, 0.6), references("uniform", 0.4, 0.5)
     with pytest.warns(NasWarning, match=r"accuracy is 55\.0 % for mha .* has no limit"):
-        assert limit_of(metric, 0.5, "mha", [*same[0], *same[1]]) is None
+        assert limit_of(TEN_CLASSES, 0.5, "mha", [*same[0], *same[1]]) is None
     apart = references("mha", 0.8, 0.82), references("uniform", 0.4, 0.42)
-    assert limit_of(metric, 0.5, "mha", [*apart[0], *apart[1]]) == pytest.approx(0.61)
+    assert limit_of(TEN_CLASSES, 0.5, "mha", [*apart[0], *apart[1]]) == pytest.approx(0.61)
 
 
 def test_limit_beyond_the_best_value_is_refused() -> None:
-    metric = Metric("accuracy", "fraction", "max", 0.1, 1.0)
     with pytest.raises(SpaceError, match=r"the limit 2 of accuracy is 160.0 %, beyond the best"):
-        limit_of(metric, 2.0, "mha", [*references("mha", 0.9), *references("uniform", 0.2)])
+        limit_of(TEN_CLASSES, 2.0, "mha", [*references("mha", 0.9), *references("uniform", 0.2)])
 
 
 @pytest.mark.parametrize("text", ["macs=1,macs=2", "macs=inf", "macs=nan", "macs=-1", "macs=", "1"])

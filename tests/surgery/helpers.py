@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from nas.compiler import build_attention
 from nas.genome import Genome, Visibility
-from nas.genome.mechanisms import MECHANISMS
 from nas.store.sources import load_genome
 from nas.surgery import swap_attention
 from nas.surgery.core import AttentionCore
@@ -27,13 +26,6 @@ SOFTMAX = (("softmax", [0]), ("weighted_sum", [1, "v"]))
 PLAIN = build(DOT, *SOFTMAX)
 _ROTATED = (("rope", "q"), ("rope", "k"), ("scaled_dot_product", [0, 1]))
 _NO_PROJECTIONS = dict.fromkeys(("has_wq", "has_wk", "has_wv", "has_wo"), False)
-
-
-def qana(**params: Any) -> Genome:
-    """Standard attention with QANA's score."""
-    graph = MECHANISMS["qana"].genome.to_dict()
-    graph["graph_def"][0]["params"] = params
-    return Genome.from_dict(graph)
 
 
 def windowed(genome: Genome, window: int, global_tokens: int = 0) -> Genome:

@@ -8,9 +8,9 @@ from torch.nn import functional as F
 
 from nas.genome import Genome
 from nas.genome.primitives.positions import rotate
+from nas.store.sources import load_genome
 from nas.surgery.core import AttentionCore, HostSizes
 from tests.genomes import build
-from tests.surgery.helpers import qana
 from tests.tensors import add_noise
 
 
@@ -35,7 +35,7 @@ def streams() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def test_rotated_qana_score_equals_the_equation() -> None:
     """Equation 3.1 for one query and key at a time; U and k are both rotated."""
     q, k, v, x = streams()
-    built = core(qana(hidden=2), HostSizes(12, 4, 2, 6, is_rotated=True))
+    built = core(load_genome("qana:hidden=2"), HostSizes(12, 4, 2, 6, is_rotated=True))
     module: Any = built.get_submodule("qana_0")
     q, k = rotate(q), rotate(k)
     rows, out, bias, shift = module.units(x)

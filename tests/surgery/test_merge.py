@@ -29,9 +29,6 @@ from tests.surgery.helpers import (
 FORMS = ("patterns", "messages", "both")
 
 
-# Equal forms
-
-
 def test_merged_mha_equals_the_formula_of_the_paper() -> None:
     """Section 3: sum_i softmax(x W^P_i xᵀ / sqrt(d_h)) x W^M_i + b_O."""
     block = built(MECHANISMS["mha"].genome)
@@ -96,9 +93,6 @@ def test_random_genomes_merge_exactly_or_are_refused() -> None:
             merged += 1
             assert_same_blocks(block, other)
     assert merged >= 3
-
-
-# Biases that depend on the normaliser
 
 
 CAPPED = (DOT, ("softcap", [0], {"cap": 2.0}), ("softmax", [1]), ("weighted_sum", [2, "v"]))

@@ -33,11 +33,10 @@ def load_folder(root, **overrides):
     return load(f"imagefolder:{root}", **overrides)
 
 
-def test_digits_parts_are_disjoint_with_exact_moments():
+def test_digits_have_exact_moments():
     data = load(train_images=1000, validation_images=400)
     assert data.train["images"].shape == (1000, 1, 8, 8)
     assert data.validation["images"].shape == (400, 1, 8, 8)
-    assert not rows(data.train["images"]) & rows(data.validation["images"])
     assert len(data.facts["classes"]) == 10
     assert np.ptp(np.bincount(data.validation["labels"])) == 0
     for array in (data.train["images"], data.validation["images"]):
@@ -46,6 +45,15 @@ def test_digits_parts_are_disjoint_with_exact_moments():
     assert data.facts["mean"] == pytest.approx([data.train["images"].mean()])
     assert data.facts["std"] == pytest.approx([data.train["images"].std()])
     assert load(image_size=32).train["images"].shape[2:] == (32, 32)
+
+
+def test_test_set_keeps_the_training_images():
+    task = load_task("vit-cifar10", data="digits", overrides={"train_images": 128})
+    own, test = task.load(), task.load_test()
+    assert test.count("validation") == 359
+    assert test.digest != own.digest
+    assert (test.train["images"] == own.train["images"]).all()
+    assert not rows(test.train["images"]) & rows(test.validation["images"])
 
 
 def test_digest_depends_on_the_content():

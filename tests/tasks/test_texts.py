@@ -11,7 +11,7 @@ import torch
 from nas.common.errors import DataError, NasWarning
 from nas.evaluation.trainer import build_model
 from nas.genome.mechanisms import mechanism
-from nas.tasks import load_task
+from nas.tasks import Task, load_task
 from nas.tasks.sequences.model import PADDING
 from nas.tasks.sequences.stories import GOOD, synthetic_reviews
 from nas.tasks.sequences.texts import FIRST_WORD, RARE
@@ -31,8 +31,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def task_of(folder: Path, **overrides: int) -> Task:
+    spec = f"textfolder:{folder}"
+    return load_task("text-classification", data=spec, overrides=SMALL | overrides)
+
+
 def test_a_long_text_is_its_first_and_last_words(folder):
-    task = load_task("text-classification", data=f"textfolder:{folder}", overrides=SMALL)
+    task = task_of(folder)
     data = task.load()
     assert data.facts["classes"] == ("bad", "good")
     assert data.facts["words"] <= 6
@@ -50,9 +55,7 @@ def test_short_texts_are_padded_and_blank_and_unlabelled_ones_left_out(folder):
     (folder / "train" / "good" / "0.txt").write_text(" \n")
     (folder / "train" / "unsup").mkdir()
     (folder / "train" / "unsup" / "0.txt").write_text("without a label")
-    task = load_task(
-        "text-classification", data=f"textfolder:{folder}", overrides=SMALL | {"length": 9}
-    )
+    task = task_of(folder, length=9)
     with pytest.warns(NasWarning) as warned:
         data = task.load()
     sentences = " ".join(str(warning.message) for warning in warned)
@@ -65,7 +68,7 @@ def test_short_texts_are_padded_and_blank_and_unlabelled_ones_left_out(folder):
 
 
 def test_texts_that_are_all_blank_are_an_error(folder):
-    task = load_task("text-classification", data=f"textfolder:{folder}", overrides=SMALL)
+    task = task_of(folder)
     for part, words in (("test", "of bad, good are blank"), ("train", "of good are blank")):
         for file in (folder / part).glob("*/*" if part == "test" else "good/*"):
             file.write_text(" \n")
@@ -76,13 +79,13 @@ def test_texts_that_are_all_blank_are_an_error(folder):
 def test_texts_that_are_not_utf_8_are_counted(folder):
     (folder / "train" / "good" / "0.txt").write_bytes("Très bien".encode("utf-16"))
     (folder / "train" / "bad" / "1.txt").write_bytes("passé".encode("latin-1"))
-    task = load_task("text-classification", data=f"textfolder:{folder}", overrides=SMALL)
+    task = task_of(folder)
     with pytest.warns(NasWarning, match=r"2 of 6 texts have U\+FFFD in place of what is not UTF-8"):
         task.load()
 
 
 def test_load_test_reads_the_test_part(folder):
-    task = load_task("text-classification", data=f"textfolder:{folder}", overrides=SMALL)
+    task = task_of(folder)
     assert task.load().count("validation") == 2
     assert task.load_test().count("validation") == 6
     assert np.array_equal(task.load().train["tokens"], task.load_test().train["tokens"])

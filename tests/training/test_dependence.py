@@ -100,6 +100,7 @@ LEAKS = {
     "moving mean": lambda x, _: nn.functional.avg_pool1d(x.mT, 3, 1, 1).mT,
     "mean of a block": of_blocks(lambda x: x + mean(x)),
     "norm of a block": of_blocks(lambda x: x / x.norm(dim=1, keepdim=True)),
+    "local attention": of_blocks(lambda x: torch.softmax(x @ x.mT, dim=-1) @ x),
     "closed gate": lambda x, weight: x + torch.sigmoid(weight - 22.0) * mean(x),
     "no gradient": lambda x, _: x + x.detach().flip(1),
     "next of odd tokens": next_of_odd,

@@ -14,7 +14,16 @@ from torch import Tensor
 
 from nas.compiler import build_attention
 from nas.genome.mechanisms import MECHANISMS
-from tests.tensors import add_noise, check_same, draw, merged, split, streams, with_gradients
+from tests.tensors import (
+    add_noise,
+    check_same,
+    draw,
+    merged,
+    split,
+    streams,
+    turned,
+    with_gradients,
+)
 
 DIM, HEADS, TOKENS, WIDTH = 24, 4, 11, 6
 
@@ -48,19 +57,10 @@ def linear(block: Any, x: Tensor, is_causal: bool) -> Tensor:
     return merged(block, attended(q, k, v, is_causal, lambda s, h: s / s.sum(-1, keepdim=True)))
 
 
-def turned(x: Tensor) -> Tensor:
-    """Each pair of features as a complex number, times exp(i t / 10000^(2p/w))."""
-    pairs = torch.complex(x[..., : WIDTH // 2], x[..., WIDTH // 2 :])
-    speeds = 10_000.0 ** (-2 * torch.arange(WIDTH // 2, dtype=x.dtype) / WIDTH)
-    angles = torch.arange(x.shape[2], dtype=x.dtype)[:, None] * speeds
-    pairs = pairs * torch.polar(torch.ones_like(angles), angles)
-    return torch.cat((pairs.real, pairs.imag), -1)
-
-
 def qk_norm(block: Any, x: Tensor, is_causal: bool) -> Tensor:
     q, k, v = streams(block, x)
     q, k = (
-        turned(t / (t.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.gain)
+        turned(t / (t.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.gain, WIDTH)
         for t, norm in ((q, block.rms_norm_0), (k, block.rms_norm_2))
     )
     return merged(block, attended(q, k, v, is_causal, softmax))

@@ -43,10 +43,12 @@ def inputs(tokens: int = 7, keys: int | None = None) -> tuple[Tensor, Tensor, Te
 
 def slices(built: Qana, x: Tensor) -> tuple[Tensor, ...]:
     """U (b, H, n, h, D_K), V, b, c cut out of the tail by hand, in the order of section 3.2."""
-    h, width = built.hidden, WIDTH
+    h, width = built.hidden, WIDTH if built.basis is None else built.basis.shape[1]
     tail = built.tail(x).view(*x.shape[:2], HEADS, -1).transpose(1, 2)
     end = h * width
     rows = tail[..., :end].reshape(*tail.shape[:-1], h, width)
+    if built.basis is not None:
+        rows = torch.einsum("bhilr,hrd->bhild", rows, built.basis)
     return rows, tail[..., end : end + h], tail[..., end + h : end + 2 * h], tail[..., -1:]
 
 
@@ -70,39 +72,22 @@ def sdpa_of(block: nn.Module, x: Tensor, **options: Any) -> Tensor:
     )
 
 
-# --- shapes
-
-
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize(
-    ("rope", "mlp_scale", "gate", "hidden"),
-    [(False, "none", "none", 4), (True, "sqrt", "learned", 1), (True, "none", "none", 8)],
+    "params",
+    [
+        {},
+        {"rope": True, "mlp_scale": "sqrt", "gate": "learned", "hidden": 1},
+        {"rope": True, "hidden": 8},
+        {"basis": 3},
+        {"basis": 3, "rope": True},
+    ],
+    ids=str,
 )
-def test_the_score_equals_equation_3_1(
-    activation: str, rope: bool, mlp_scale: str, gate: str, hidden: int
-) -> None:
-    built = module(activation=activation, rope=rope, mlp_scale=mlp_scale, gate=gate, hidden=hidden)
+def test_the_score_equals_equation_3_1(activation: str, params: dict[str, Any]) -> None:
+    built = module(activation=activation, **params)
     given = inputs(keys=5)
     torch.testing.assert_close(built(*given), naive(built, *given), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("rope", [False, True])
-def test_a_shared_basis_equals_the_rows_that_it_spans(rope: bool) -> None:
-    built, (query, key, x) = module(basis=3, rope=rope), inputs()
-    tail = built.tail(x).view(2, 7, HEADS, -1).transpose(1, 2)
-    coefficients = tail[..., : HIDDEN * 3].reshape(2, HEADS, 7, HIDDEN, 3)
-    rows = torch.einsum("bhilr,hrd->bhild", coefficients, built.basis)
-    out, bias, shift = tail[..., HIDDEN * 3 :].split((HIDDEN, HIDDEN, 1), dim=-1)
-    if rope:
-        query, key, rows = rotate(query), rotate(key), rotate(rows)
-    inner = torch.einsum("bhild,bhjd->bhijl", rows, key) + bias.unsqueeze(3)
-    expected = torch.einsum("bhijl,bhil->bhij", F.gelu(inner), out) + shift
-    expected = expected + query @ key.transpose(-2, -1) / math.sqrt(WIDTH)
-    found = built(*inputs())
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-
-
-# --- positions
 
 
 def test_scores_depend_on_positions_through_their_difference() -> None:
@@ -116,9 +101,6 @@ def test_scores_depend_on_positions_through_their_difference() -> None:
     torch.testing.assert_close(at(0), built(query, key, x), rtol=0, atol=1e-12)
     for shift in (1, 13):
         torch.testing.assert_close(at(shift), at(0), rtol=0, atol=1e-10)
-
-
-# --- the start
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -166,9 +148,6 @@ def test_a_gate_warms_up_over_passes_in_training() -> None:
     saved.warmup = 4
     saved.load_state_dict(built.state_dict())
     torch.testing.assert_close(saved.eval()(*given), built.eval()(*given))
-
-
-# --- cost
 
 
 def test_the_figures_of_the_paper_page() -> None:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import nas
 from nas.genome.mechanisms import MECHANISMS
-from tests.tensors import add_noise, check_same, merged, split, streams, with_gradients
+from tests.tensors import add_noise, check_same, merged, recurrence, split, streams, with_gradients
 
 DIM, HEADS, TOKENS, WIDTH = 16, 2, 70, 8
 
@@ -42,20 +42,9 @@ def gates_of(block: Any, x: Tensor) -> Tensor:
     return torch.exp(-gate.rate.exp().view(-1, 1, 1) * F.softplus(raw))
 
 
-def states(
-    q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor | None = None, scale: float | None = None
-) -> Tensor:
-    """S_t = diag(f_t) S_{t-1} + k_t u_t and o_t = q_t S_t, with u = v, or u = b (v - k S)."""
-    state = torch.zeros(*q.shape[:2], q.shape[3], v.shape[3], dtype=q.dtype)
-    out = []
-    for t in range(q.shape[2]):
-        state = f[:, :, t, :, None] * state
-        u = v[:, :, t]
-        if b is not None:
-            u = b[:, :, t] * (u - (k[:, :, t, :, None] * state).sum(2))
-        state = state + k[:, :, t, :, None] * u[:, :, None]
-        out.append((q[:, :, t, :, None] * state).sum(2))
-    return torch.stack(out, dim=2) * (q.shape[3] ** -0.5 if scale is None else scale)
+def states(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor | None = None) -> Tensor:
+    """The recurrence with queries over the root of their width."""
+    return recurrence(q, k, v, f, b) * q.shape[3] ** -0.5
 
 
 def normed(block: Any, out: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from nas.compiler.kernels.gated import gated_linear_attention, gated_sums
 from nas.genome.primitives import get
 from nas.genome.primitives.gated import Delta
-from tests.tensors import check_same, with_gradients
+from tests.tensors import check_same, recurrence, with_gradients
 
 LENGTHS = (5, 150)
 WIDTH, HEADS, DIM = 4, 2, 8
@@ -26,26 +26,14 @@ def drawn(length: int, gates: int) -> tuple[Tensor, ...]:
     return tuple(t.requires_grad_() for t in (x, *tokens, logs))
 
 
-def recurrent(q: Tensor, k: Tensor, v: Tensor, logs: Tensor, beta: Tensor | None = None) -> Tensor:
-    """S_t = diag(f_t) S_{t-1} + k_t u_t, with u_t = v_t, or by the delta rule; o_t = q_t S_t."""
-    state, out = torch.zeros(2, HEADS, WIDTH, WIDTH, dtype=torch.float64), []
-    for t in range(q.shape[2]):
-        state = torch.exp(logs[:, :, t])[..., None] * state
-        u = v[:, :, t]
-        if beta is not None:
-            u = beta[:, :, t] * (u - torch.einsum("bhw,bhwv->bhv", k[:, :, t], state))
-        state = state + k[:, :, t, :, None] * u[:, :, None]
-        out.append(torch.einsum("bhw,bhwv->bhv", q[:, :, t], state))
-    return torch.stack(out, dim=2)
-
-
 @pytest.mark.parametrize("gates", [1, WIDTH])
 @pytest.mark.parametrize("length", LENGTHS)
 def test_gated_sums_are_the_recurrence(length: int, gates: int) -> None:
     _, *tensors = drawn(length, gates)
     q, k, v, logs = tensors
     found = gated_sums(q, k, v, logs.cumsum(dim=2))
-    check_same(with_gradients(found, tensors), with_gradients(recurrent(*tensors), tensors))
+    expected = recurrence(q, k, v, logs.exp())
+    check_same(with_gradients(found, tensors), with_gradients(expected, tensors))
 
 
 @pytest.mark.parametrize("gates", [1, WIDTH])
@@ -72,9 +60,9 @@ def test_linear_attention_over_delta_values_is_the_delta_rule(length: int, gates
     module = Delta(DIM, HEADS).double()
     read = (logs.cumsum(dim=2),) if gates else ()
     keys = F.normalize(k, dim=-1)
-    found = recurrent(q, keys, module(k, v, *read, x=x), logs)
+    found = recurrence(q, keys, module(k, v, *read, x=x), logs.exp())
     beta = torch.sigmoid(module.strength(x)).mT[..., None]
-    expected = recurrent(q, keys, v, logs, beta)
+    expected = recurrence(q, keys, v, logs.exp(), beta)
     leaves = [x, q, k, v, *module.parameters()]
     check_same(with_gradients(found, leaves), with_gradients(expected, leaves))
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from nas.genome.primitives import get
@@ -21,7 +21,7 @@ from nas.genome.primitives.transforms import (
     OutputGate,
     RmsNorm,
 )
-from tests.tensors import check_same, draw, with_gradients
+from tests.tensors import check_same, draw, turned, with_gradients
 
 X = draw(2, 4, 7, 6)
 FORMULAS = {
@@ -105,17 +105,6 @@ def test_token_shift_mixes_each_token_with_the_previous_one() -> None:
     previous = F.pad(x, (0, 0, 1, 0))[:, :, :-1]
     expected = (1 - module.mix) * x + module.mix * previous
     check_same(*(with_gradients(out, [x, module.mix]) for out in (module(x), expected)))
-
-
-def turned(x: Tensor, count: int, base: float) -> Tensor:
-    out = x.clone()
-    for t in range(x.shape[2]):
-        for i in range(count // 2):
-            angle = torch.tensor(t * base ** (-2 * i / count)).double()
-            a, b = x[:, :, t, i], x[:, :, t, i + count // 2]
-            out[:, :, t, i] = a * angle.cos() - b * angle.sin()
-            out[:, :, t, i + count // 2] = b * angle.cos() + a * angle.sin()
-    return out
 
 
 SHARES = ((8, "all", 8), (8, "1/2", 4), (8, "1/4", 2), (7, "1/2", 4), (3, "1/4", 2), (20, "1/4", 4))

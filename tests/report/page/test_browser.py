@@ -112,13 +112,8 @@ def test_panel_shows_graph_source_parents_and_trainings_by_task(
     parent = str(link.get_attribute("href"))
     assert parent == address(view.name, best.proposal.parents[0])
     link.click()
-    opened.wait_for_mechanism(link_name(view, best.proposal.parents[0]))
+    opened.wait_for_mechanism(view.called(view.by_digest[best.proposal.parents[0]]))
     assert opened.fragment == parent
-
-
-def link_name(view: RunView, digest: str) -> str:
-    mechanism = view.by_digest[digest]
-    return view.called(mechanism)
 
 
 def test_limits_are_marked_and_said(
