@@ -7,13 +7,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import nas
-from nas.common.config import parse_yaml
-from nas.tasks import load_task
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "finds"
@@ -67,31 +64,3 @@ def test_script_trains_with_a_find(path: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     bits = float(done.stdout.removeprefix("step 100: ").removesuffix(" bits a byte\n"))
     assert bits < 3.5  # a uniform guess has 8, the frequencies of single letters 4.3
-
-
-FEW = {
-    "train_examples": 32,
-    "validation_examples": 16,
-    "curve_examples": 8,
-    "epochs": 1,
-    "depth": 1,
-}
-IMAGES = {key.replace("examples", "images"): number for key, number in FEW.items()}
-
-
-@pytest.mark.parametrize(
-    ("file", "task", "few"),
-    [
-        ("text-256", "bytes", FEW),
-        ("text-256", "recall", FEW | {"batch_size": 16}),
-        ("images-256", "vit-cifar10", IMAGES | {"data": "digits", "batch_size": 16}),
-    ],
-)
-def test_wide_task_trains_with_few_examples(file: str, task: str, few: dict[str, Any]) -> None:
-    """The tasks of the searches that findings.md suggests for a GPU."""
-    load_task(str(FOLDER / f"{file}.yaml"))
-    found = parse_yaml((FOLDER / f"{file}.yaml").read_text(), file)
-    changes = found["gates"][task]["task"] if task == "recall" else found.get("task", found)
-    fields = {k: v for k, v in changes.items() if k not in ("name", "kind", "about")}
-    result = nas.evaluate("mha", tasks=task, overrides=fields | few, backend="local")
-    assert result.is_ok

@@ -129,6 +129,8 @@ def test_short_task_may_have_a_gate(kit: Any) -> None:
 def test_target_is_of_the_family_of_the_scored_task() -> None:
     gated = load_task("bytes-and-recall", data="file:book.txt")
     assert target_task("bytes-long", gated) == load_task("bytes-long", data="file:book.txt")
+    for short, long in (("text-and-recall", "text-256"), ("vit-cifar10", "vit-cifar10-full")):
+        assert target_task(long, load_task(short)).name == long
     with pytest.raises(ConfigError, match="'bytes-and-recall' has gates; expected a task without"):
         target_task("bytes-and-recall", load_task("bytes"))
     with pytest.raises(ConfigError, match="is of the family 'images'; expected one of the run's"):
