@@ -26,25 +26,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-def extended(cache: dict[str, Tensor], name: str, tokens: Tensor) -> Tensor:
-    """Return the cached tokens and the new ones, which the cache then holds."""
-    if name in cache:
-        tokens = torch.cat((cache[name], tokens), dim=2)
-    cache[name] = tokens
-    return tokens
+def add_tokens(cache: dict[str, Tensor], name: str, tokens: Tensor) -> Tensor:
+    """Add tokens to those that the cache holds, and return all of them."""
+    # A copy, since the tokens may be a view of the caller's x.
+    cache[name] = torch.cat((cache[name], tokens), dim=2) if name in cache else tokens.clone()
+    return cache[name]
 
 
-def continued(cache: dict[str, Tensor], name: str, sums: Tensor) -> Tensor:
-    """Return sums up to each token plus the cached one; the cache then holds the last sum."""
+def add_sum(cache: dict[str, Tensor], name: str, sums: Tensor) -> Tensor:
+    """Return sums up to each token plus the cached sum; the cache keeps the last result."""
     if name in cache:
         sums = sums + cache[name]
     cache[name] = sums[:, :, -1:]
     return sums
 
 
-def with_last(cache: dict[str, Tensor], name: str, tokens: Tensor, count: int) -> Tensor:
-    """Return the tokens after up to ``count`` earlier ones; the cache then holds the last ones."""
-    tokens = extended(cache, name, tokens)
+def add_recent(cache: dict[str, Tensor], name: str, tokens: Tensor, count: int) -> Tensor:
+    """Return the cached tokens, then the new ones; of these the cache keeps the last ``count``."""
+    tokens = add_tokens(cache, name, tokens)
     cache[name] = tokens[:, :, -count:]
     return tokens
 
@@ -271,33 +270,34 @@ class Attention(nn.Module):
         return self.wo(tokens_5.transpose(1, 2).flatten(2))
 
     def decode(self, x: Tensor, cache: dict[str, Tensor]) -> Tensor:
-        """Return the outputs of further tokens x of a causal text, and add them to the cache.
+        """Return the outputs of the next tokens x of a causal text, and add them to the cache.
 
-        The cache is an empty dictionary before the first token. Its tensors are (batch, ...).
+        Each layer has a cache of its own, which is empty before the first token. Axis 0 of its
+        tensors is the batch. They are replaced, never changed, so that dict(cache) is a copy.
         """
         start, n = cache["k"].shape[2] if cache else 0, x.shape[1]
         mask = torch.ones(n, start + n, dtype=torch.bool, device=x.device).tril(start)
         q = self.wq(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
         k = self.wk(x).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2)
         v = self.wv(x).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2)
-        past_k = extended(cache, "k", k)
+        past_k = add_tokens(cache, "k", k)
         scores_0 = self.scaled_dot_product_0(
             q, past_k.repeat_interleave(self.q_heads // past_k.shape[1], dim=1)
         )
         gates_1 = self.forget_gate_1(v, x=x)
-        gates_1 = continued(cache, "sum of gates_1", gates_1)
-        past_gates_1 = extended(cache, "gates_1", gates_1)
+        gates_1 = add_sum(cache, "sum of gates_1", gates_1)
+        past_gates_1 = add_tokens(cache, "gates_1", gates_1)
         scores_2 = self.decay_2(
             scores_0,
             gates_1.repeat_interleave(self.q_heads // gates_1.shape[1], dim=1),
             past_gates_1.repeat_interleave(self.q_heads // past_gates_1.shape[1], dim=1),
         )
         weights_3 = self.softmax_3(scores_2, mask=mask)
-        past_v = extended(cache, "v", v)
+        past_v = add_tokens(cache, "v", v)
         tokens_4 = self.weighted_sum_4(
             weights_3, past_v.repeat_interleave(self.q_heads // past_v.shape[1], dim=1)
         )
-        tokens_4_5 = with_last(cache, "tokens_4_5", tokens_4, 1)
+        tokens_4_5 = add_recent(cache, "tokens_4_5", tokens_4, 1)
         tokens_5 = self.token_shift_5(tokens_4_5)[:, :, -n:]
         return self.wo(tokens_5.transpose(1, 2).flatten(2))
 

@@ -36,25 +36,24 @@ def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
     return torch.where(difference > 0, -difference, difference)
 
 
-def extended(cache: dict[str, Tensor], name: str, tokens: Tensor) -> Tensor:
-    """Return the cached tokens and the new ones, which the cache then holds."""
-    if name in cache:
-        tokens = torch.cat((cache[name], tokens), dim=2)
-    cache[name] = tokens
-    return tokens
+def add_tokens(cache: dict[str, Tensor], name: str, tokens: Tensor) -> Tensor:
+    """Add tokens to those that the cache holds, and return all of them."""
+    # A copy, since the tokens may be a view of the caller's x.
+    cache[name] = torch.cat((cache[name], tokens), dim=2) if name in cache else tokens.clone()
+    return cache[name]
 
 
-def continued(cache: dict[str, Tensor], name: str, sums: Tensor) -> Tensor:
-    """Return sums up to each token plus the cached one; the cache then holds the last sum."""
+def add_sum(cache: dict[str, Tensor], name: str, sums: Tensor) -> Tensor:
+    """Return sums up to each token plus the cached sum; the cache keeps the last result."""
     if name in cache:
         sums = sums + cache[name]
     cache[name] = sums[:, :, -1:]
     return sums
 
 
-def with_last(cache: dict[str, Tensor], name: str, tokens: Tensor, count: int) -> Tensor:
-    """Return the tokens after up to ``count`` earlier ones; the cache then holds the last ones."""
-    tokens = extended(cache, name, tokens)
+def add_recent(cache: dict[str, Tensor], name: str, tokens: Tensor, count: int) -> Tensor:
+    """Return the cached tokens, then the new ones; of these the cache keeps the last ``count``."""
+    tokens = add_tokens(cache, name, tokens)
     cache[name] = tokens[:, :, -count:]
     return tokens
 
@@ -250,25 +249,26 @@ class Attention(nn.Module):
         return self.wo(tokens_5.transpose(1, 2).flatten(2))
 
     def decode(self, x: Tensor, cache: dict[str, Tensor]) -> Tensor:
-        """Return the outputs of further tokens x of a causal text, and add them to the cache.
+        """Return the outputs of the next tokens x of a causal text, and add them to the cache.
 
-        The cache is an empty dictionary before the first token. Its tensors are (batch, ...).
+        Each layer has a cache of its own, which is empty before the first token. Axis 0 of its
+        tensors is the batch. They are replaced, never changed, so that dict(cache) is a copy.
         """
         start, n = cache["k"].shape[2] if cache else 0, x.shape[1]
         mask = torch.ones(n, start + n, dtype=torch.bool, device=x.device).tril(start)
         q = self.wq(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
         k = self.wk(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
         v = self.wv(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
-        past_k = extended(cache, "k", k)
+        past_k = add_tokens(cache, "k", k)
         scores_0 = self.scaled_dot_product_0(q, past_k)
         gates_1 = self.forget_gate_1(v, x=x)
-        gates_1 = continued(cache, "sum of gates_1", gates_1)
-        past_gates_1 = extended(cache, "gates_1", gates_1)
+        gates_1 = add_sum(cache, "sum of gates_1", gates_1)
+        past_gates_1 = add_tokens(cache, "gates_1", gates_1)
         scores_2 = scores_0 + log_decay(gates_1, past_gates_1.mT).to(scores_0.dtype)
         weights_3 = self.softmax_3(scores_2, mask=mask)
-        v_4 = with_last(cache, "v_4", v, 2)
+        v_4 = add_recent(cache, "v_4", v, 2)
         tokens_4 = self.short_conv_4(v_4)[:, :, -n:]
-        past_tokens_4 = extended(cache, "tokens_4", tokens_4)
+        past_tokens_4 = add_tokens(cache, "tokens_4", tokens_4)
         tokens_5 = weights_3 @ past_tokens_4
         return self.wo(tokens_5.transpose(1, 2).flatten(2))
 

@@ -38,23 +38,22 @@ def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
     return torch.where(difference > 0, -difference, difference)
 
 
-def extended(cache: dict[str, Tensor], name: str, tokens: Tensor) -> Tensor:
-    """Return the cached tokens and the new ones, which the cache then holds."""
-    if name in cache:
-        tokens = torch.cat((cache[name], tokens), dim=2)
-    cache[name] = tokens
-    return tokens
+def add_tokens(cache: dict[str, Tensor], name: str, tokens: Tensor) -> Tensor:
+    """Add tokens to those that the cache holds, and return all of them."""
+    # A copy, since the tokens may be a view of the caller's x.
+    cache[name] = torch.cat((cache[name], tokens), dim=2) if name in cache else tokens.clone()
+    return cache[name]
 
 
-def with_last(cache: dict[str, Tensor], name: str, tokens: Tensor, count: int) -> Tensor:
-    """Return the tokens after up to ``count`` earlier ones; the cache then holds the last ones."""
-    tokens = extended(cache, name, tokens)
+def add_recent(cache: dict[str, Tensor], name: str, tokens: Tensor, count: int) -> Tensor:
+    """Return the cached tokens, then the new ones; of these the cache keeps the last ``count``."""
+    tokens = add_tokens(cache, name, tokens)
     cache[name] = tokens[:, :, -count:]
     return tokens
 
 
-def continued(cache: dict[str, Tensor], name: str, sums: Tensor) -> Tensor:
-    """Return sums up to each token plus the cached one; the cache then holds the last sum."""
+def add_sum(cache: dict[str, Tensor], name: str, sums: Tensor) -> Tensor:
+    """Return sums up to each token plus the cached sum; the cache keeps the last result."""
     if name in cache:
         sums = sums + cache[name]
     cache[name] = sums[:, :, -1:]
@@ -253,29 +252,30 @@ class Attention(nn.Module):
         return self.wo(tokens_7.transpose(1, 2).flatten(2))
 
     def decode(self, x: Tensor, cache: dict[str, Tensor]) -> Tensor:
-        """Return the outputs of further tokens x of a causal text, and add them to the cache.
+        """Return the outputs of the next tokens x of a causal text, and add them to the cache.
 
-        The cache is an empty dictionary before the first token. Its tensors are (batch, ...).
+        Each layer has a cache of its own, which is empty before the first token. Axis 0 of its
+        tensors is the batch. They are replaced, never changed, so that dict(cache) is a copy.
         """
         start, n = cache["tokens_1"].shape[2] if cache else 0, x.shape[1]
         mask = torch.ones(n, start + n, dtype=torch.bool, device=x.device).tril(start)
         q = self.wq(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k = self.wk(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         v = self.wv(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        q_0 = with_last(cache, "q_0", q, 3)
+        q_0 = add_recent(cache, "q_0", q, 3)
         tokens_0 = self.short_conv_0(q_0)[:, :, -n:]
-        k_1 = with_last(cache, "k_1", k, 3)
+        k_1 = add_recent(cache, "k_1", k, 3)
         tokens_1 = self.short_conv_1(k_1)[:, :, -n:]
-        past_tokens_1 = extended(cache, "tokens_1", tokens_1)
+        past_tokens_1 = add_tokens(cache, "tokens_1", tokens_1)
         scores_2 = self.scaled_dot_product_2(tokens_0, past_tokens_1)
         gates_3 = self.forget_gate_3(v, x=x)
-        gates_3 = continued(cache, "sum of gates_3", gates_3)
-        past_gates_3 = extended(cache, "gates_3", gates_3)
+        gates_3 = add_sum(cache, "sum of gates_3", gates_3)
+        past_gates_3 = add_tokens(cache, "gates_3", gates_3)
         scores_4 = scores_2 + log_decay(gates_3, past_gates_3.mT).to(scores_2.dtype)
         weights_5 = self.softmax_5(scores_4, mask=mask)
-        v_6 = with_last(cache, "v_6", v, 2)
+        v_6 = add_recent(cache, "v_6", v, 2)
         tokens_6 = self.short_conv_6(v_6)[:, :, -n:]
-        past_tokens_6 = extended(cache, "tokens_6", tokens_6)
+        past_tokens_6 = add_tokens(cache, "tokens_6", tokens_6)
         tokens_7 = weights_5 @ past_tokens_6
         return self.wo(tokens_7.transpose(1, 2).flatten(2))
 

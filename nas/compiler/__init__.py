@@ -6,6 +6,7 @@ interpreter executes a plan call by call. Lowering replaces some calls by faster
 """
 
 from nas.compiler.building import build_attention, plain_source
+from nas.compiler.decoding import not_decodable
 from nas.compiler.formula import formula, formula_of
 from nas.compiler.plan import Plan, ResolvedGenome, make_plan, resolve, rest_attention
 from nas.compiler.source import write
@@ -17,6 +18,7 @@ __all__ = [
     "formula",
     "formula_of",
     "make_plan",
+    "not_decodable",
     "plain_source",
     "resolve",
     "rest_attention",

@@ -15,7 +15,7 @@ import inspect
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.compiler.decoding import can_decode, decode_lines
+from nas.compiler.decoding import decode_lines
 from nas.compiler.formula import formula_of
 from nas.compiler.inlining import PROVIDED, call_line, globals_of, indented, renamed, returned
 from nas.compiler.kernels import fast_class, traceable_class
@@ -69,7 +69,7 @@ def write(
     ``dim`` and ``heads`` are defaults of the constructor. Source ``is_fast`` if it uses all faster
     classes of ``nas.compiler.kernels``, as in training, and not only those of a few torch
     operations. With ``fuse`` one kernel call may replace several primitive calls. A class that
-    ``decodes`` has a method ``decode``, if the mechanism can be decoded.
+    ``decodes`` has a method ``decode`` (``not_decodable`` names what a mechanism must not have).
     """
     return Source(plan, is_fast, fuse).write(dim, heads, qkv_bias, decodes)
 
@@ -105,7 +105,7 @@ class Source:
     def write(self, dim: int, heads: int, qkv_bias: bool, decodes: bool) -> Written:
         """Return the text of the class, and what it uses."""
         forward = self._forward()
-        decode, called = decode_lines(self) if decodes and can_decode(self.plan) else ([], set())
+        decode, called = decode_lines(self) if decodes else ([], set())
         needed = ({s.index for s in self.steps} - self.calls.keys() | called) - self.expressions
         # Weights that no result depends on are kept, so that initial weights are drawn alike.
         built = [s for s in self.plan.steps if s.index in needed or s.primitive.is_parametric]

@@ -135,19 +135,24 @@ def mask_lines(source: Source) -> list[str]:
             lines += [] if plan.unsafe else _past_lines(source.seen_readers)
             lines.append("seen = mask")
         lines += ["kept = mask"] if source.flexible else []
-        visibility = plan.genome.visibility
-        limits = f"{visibility.window}, {visibility.global_tokens}, is_causal"
-        lines += [
-            "place = torch.arange(n, device=x.device)",
-            f"near = {source.use(in_window)}(place[:, None], place, {limits})",
-            "mask = near if mask is None else mask & near",
-        ]
+        lines += window_lines(source, "near", "n", "place[:, None]", "is_causal")
+        lines.append("mask = near if mask is None else mask & near")
     elif not plan.unsafe:
         lines += ["kept = mask"] if source.has_kept else []
         if source.pair_readers or source.token_readers or source.fused:
             lines += _past_lines(source.pair_readers)
     needs_length = any(_PAST in line or "place" in line for line in lines)
     return ["mask, n = attn_mask, x.shape[1]" if needs_length else "mask = attn_mask", *lines]
+
+
+def window_lines(source: Source, name: str, count: str, queries: str, causal: str) -> list[str]:
+    """Return lines that assign the mask of the mechanism's window over ``count`` keys."""
+    visibility = source.plan.genome.visibility
+    limits = f"{visibility.window}, {visibility.global_tokens}, {causal}"
+    return [
+        f"place = torch.arange({count}, device=x.device)",
+        f"{name} = {source.use(in_window)}({queries}, place, {limits})",
+    ]
 
 
 def _past_lines(readers: list[Step]) -> list[str]:

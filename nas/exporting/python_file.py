@@ -21,7 +21,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from nas.common.errors import ExportError
-from nas.compiler import build_attention, formula_of, make_plan, write
+from nas.compiler import build_attention, formula_of, make_plan, not_decodable, write
 from nas.compiler.inlining import file_source, inlined
 from nas.exporting.formats import (
     EXPORTS,
@@ -95,8 +95,7 @@ def python_file(request: ExportRequest) -> str:
     use, block, dim = _USE.format(**sizes), "Attention()", "block.dim"
     sources = class_sources(request)
     placement = request.genome.placement
-    if any("def decode(" in text for text in sources):
-        use += _DECODE_USE
+    use += _DECODE_USE if _decodes(request) else ""
     if placement != ALL:
         use += _HYBRID_USE.format(placement=placement, **sizes)
         block, dim = "nn.Sequential(Attention(), StandardAttention())", "block[0].dim"
@@ -113,7 +112,7 @@ def python_file(request: ExportRequest) -> str:
         *use.splitlines(),
         "",
         f"Digest: {digest(plan.genome)}",
-        *(f"Note: {remark}." for remark in plan.remarks(request.heads)),
+        *(f"Note: {remark}." for remark in [*plan.remarks(request.heads), *_missing(request)]),
         *map(_safe, request.origin),
         "Genome:",
         *_genome_lines(plan.genome),
@@ -138,7 +137,7 @@ def class_sources(request: ExportRequest, *, fuse: bool = True) -> list[str]:
             qkv_bias=request.qkv_bias,
             is_fast=request.is_fast,
             fuse=fuse,
-            decodes=request.is_causal and not request.is_fast,
+            decodes=_decodes(request),
         )
         for genome in reversed(_genomes(request))
     ]
@@ -146,6 +145,18 @@ def class_sources(request: ExportRequest, *, fuse: bool = True) -> list[str]:
     if len(texts) > 1:
         texts[0] = texts[0].replace("class Attention(", "class StandardAttention(", 1)
     return [*inlined(root for written in classes for root in written.roots), *texts]
+
+
+def _decodes(request: ExportRequest) -> bool:
+    return request.is_causal and not request.is_fast and not _missing(request)
+
+
+def _missing(request: ExportRequest) -> list[str]:
+    """Return the sentence that a causal class has no method ``decode``, if so."""
+    plans = map(make_plan, _genomes(request)) if request.is_causal else ()
+    names = dict.fromkeys(name for plan in plans for name in not_decodable(plan))
+    words = f"no method decode, because {', '.join(names)} would need a state of its own"
+    return [words] if names else []
 
 
 def _genomes(request: ExportRequest) -> list[Genome]:

@@ -36,8 +36,8 @@ NUM_NEIGHBOURS: Final = 8  # mutants of which one is proposed in the first gener
 NEIGHBOUR: Final = "neighbour"  # operator of a mutant of a named mechanism
 REPEAT: Final = "repeat"  # operator of a proposal that trains a known mechanism again
 
-# A mechanism is not proposed if a cost is further from its ideal than this multiple of the limit.
-# Such mechanisms took half of the time of a search, and cannot enter its front.
+# A new mechanism with a cost above this multiple of its limit is drawn again, since it cannot enter
+# the front: such mechanisms took half of the time of a search.
 MOST_BEYOND: Final = 2.0
 
 # Number of failed attempts in a row after which an offspring gets one more mutation.
@@ -146,9 +146,11 @@ class SearchContext:
     def is_affordable(self, genome: Genome) -> bool:
         """Whether no cost that needs no training is far beyond its limit (``MOST_BEYOND``)."""
         known = self.filter.inspect(genome).costs
-        limited = [o for o in self.objectives if o.limit is not None and o.name in known]
+        limits = {o.name: o.limit for o in self.objectives if o.limit is not None}
         return all(
-            abs(known[o.name] - o.ideal) <= MOST_BEYOND * abs(o.corner - o.ideal) for o in limited
+            known[name] <= max(limit, MOST_BEYOND * limit)  # a cost of a plug-in may be negative
+            for name, limit in limits.items()
+            if name in known
         )
 
     def initial(

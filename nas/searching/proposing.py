@@ -25,7 +25,7 @@ from nas.store.records import TARGET, Estimate
 # Number of attempts in a row without a new mechanism after which a space counts as exhausted.
 MAX_ATTEMPTS: Final = 1000
 GROWTH: Final = 20  # in long searches, results are passed on in parts of this fraction of them
-# Attempts after which a known mechanism, or one beyond the limits of costs, may replace a new one.
+# Attempts after which a known mechanism, or one far beyond a limit, may replace a new one.
 MOST_REDRAWN: Final = 16
 REPEAT_EVERY: Final = 10  # one in this number of proposals trains a known mechanism again
 
@@ -150,10 +150,11 @@ class Proposer:
             name, genome = context.mechanisms[self._num_named]
             self._num_named += 1
             return Attempt(genome, "mechanism", name)
-        for _ in range(MOST_REDRAWN):
-            attempt = self._new(number, rng, num_failed)
+        attempt = self._new(number, rng, num_failed)
+        for failed in range(num_failed + 1, MOST_REDRAWN):
             if context.is_affordable(attempt.genome):
                 break
+            attempt = self._new(number, rng, failed)
         return attempt
 
     def _new(self, number: int, rng: np.random.Generator, num_failed: int) -> Attempt:

@@ -6,7 +6,7 @@ estimates; the parents of a later round are the best of these and of earlier off
 predictions (as in NSGANetV2, Lu et al. 2020, arXiv 2007.10396). The algorithm proposes the
 offspring with the greatest expected gain: the increase of the hypervolume of the front, which
 includes pending proposals, times the probability that the offspring misses no gate of the task. One
-in ten proposals is not screened, so that a wrong model cannot mislead the search.
+in ten proposals is not screened by the model, so that a wrong model cannot mislead the search.
 
 A known mechanism is trained again if this has a greater expected gain (``nas.searching.archive``)
 than every offspring. Such re-evaluations distinguish good mechanisms late in a search.
@@ -150,7 +150,7 @@ class Surrogate:
         self, evolution: Nsga2, pool: dict[str, Attempt], rng: np.random.Generator
     ) -> list[TrialResult]:
         """Draw the offspring of a round, add those that are new to ``pool``, and return them."""
-        filter_, new = self._context.filter, []
+        filter_, new = self._context.filter, dict[str, tuple[Attempt, TrialResult]]()
         origins = {filter_.inspect(a.genome).digest: a for a in pool.values()}
         # Draws in a row that are not new; all neighbours of the parents may have been trained.
         num_missed = 0
@@ -158,13 +158,15 @@ class Surrogate:
             drawn = evolution.propose(rng, num_missed)
             info = filter_.inspect(drawn.genome)
             num_missed += 1
-            is_new = not info.note and info.key not in pool and not self._archive.has(info.key)
-            if is_new and self._context.is_affordable(info.genome):
-                pool[info.key] = _traced(drawn, origins)
+            is_known = info.key in pool or info.key in new or self._archive.has(info.key)
+            if not info.note and not is_known:
                 fields = self._num_told, info.genome, info.digest, info.key, None
-                new.append(TrialResult(*fields, known_costs=info.costs))
+                result = TrialResult(*fields, known_costs=info.costs)
+                new[info.key] = _traced(drawn, origins), result
                 num_missed = 0
-        return new
+        near = {k: v for k, v in new.items() if self._context.is_affordable(v[1].genome)}
+        pool |= {key: attempt for key, (attempt, _) in (near or new).items()}
+        return [result for _, result in (near or new).values()]
 
     def _best_offspring(self, beliefs: _Beliefs, front: Array) -> tuple[float, Attempt | None]:
         """Return the greatest expected gain of new offspring, or -inf, and its attempt."""

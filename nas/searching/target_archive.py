@@ -96,11 +96,13 @@ class TargetArchive(Archive):
         by cost from the mechanisms that are or will be trained under the target task. Its costs
         are within their limits.
         """
+        if len(self.known) < FIRST or len(self._with_target) >= SPREAD:
+            return None
         trained = self._has_target()
         costs = [i for i, objective in enumerate(self.objectives) if not objective.is_metric]
         within = (self.estimates()[0][:, costs] <= self._limits[costs]).all(axis=1)
         free = within & ~trained
-        if len(self.known) < FIRST or len(self._with_target) >= SPREAD or not free.any():
+        if not free.any():
             return None
         values = self.estimates()[0][:, costs[0]] if costs else np.zeros(len(self.known))
         ranks = np.unique(values, return_inverse=True)[1] / max(1, len(values) - 1)

@@ -192,7 +192,7 @@ class Primitive:
         state: returns how many numbers a cache holds to continue a sequence, if the class needs all
             tokens; None if the cache holds the operands at all earlier tokens.
         history: returns how many earlier tokens of its operands a result depends on, if the class
-            needs all tokens; None for all. Gates depend on their last sums besides.
+            needs all tokens; None for all. For gates, without the part that is their last sum.
         unread: returns the names of parameters without effect, and of operands of which only the
             shape has an effect.
         plain: returns equal parameters in normal form at the sizes of a call; None if the result of
