@@ -13,7 +13,7 @@ from nas.compiler.interpreter import ReferenceAttention
 from nas.costs import CostContext
 from nas.costs.memory import kv_cache_bytes_per_token
 from nas.genome import Genome, ModelSizes
-from nas.genome.mechanisms import MECHANISMS
+from nas.genome.mechanisms import mechanism
 from nas.space import load_space
 from nas.space.rules import load_policy
 from nas.space.vary import Variation
@@ -27,7 +27,7 @@ def samples(name: str, count: int, seed: int = 0) -> Iterator[Genome]:
     """Random genomes; every second one is a named mechanism of the space after two mutations."""
     space = load_space(name)
     variation, rng = Variation(space, load_policy(space.policy)), np.random.default_rng(seed)
-    named = [MECHANISMS[mechanism].genome for mechanism in space.mechanisms]
+    named = [mechanism(name).genome for name in space.mechanisms]
     for number in range(count):
         if number % 2:
             yield variation.mutate(named[number // 2 % len(named)], rng, 2)[0]
