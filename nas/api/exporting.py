@@ -88,6 +88,8 @@ def export(
     export_format = EXPORTS[path.suffix.removeprefix(".")]
     if fast and export_format.is_graph:
         raise ExportError(f"--fast is not for {path.suffix} files; expected .py.")
+    if fast and causal:
+        raise ExportError("--causal: a file of --fast has no method decode; expected one of both.")
     if layer is not None and not weights:
         raise ExportError("--layer selects trained weights; expected --weights, too.")
     resolved = resolve(source)

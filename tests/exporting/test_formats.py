@@ -161,6 +161,7 @@ def test_a_missing_package_is_named(
     ("name", "options", "words"),
     [
         ("x.onnx", {"fast": True}, r"--fast is not for \.onnx files; expected \.py"),
+        ("x.py", {"fast": True, "causal": True}, "--fast has no method decode; expected one"),
         ("x.onnx", {"weights": True}, "has no trained weights"),
         ("x.pt2", {"dim": 30}, "dim 30 and heads 4"),
         ("x", {}, "no export format ''; expected one of py, pt2, onnx"),
