@@ -52,6 +52,7 @@ def test_mechanisms_and_modules_climb_and_are_not_trained_twice(nas: Any) -> Non
     assert {*answer["climbs"]} == {*names[1:]}
     assert "narrow" in (picture := Path("ladder.svg").read_text())
     assert "finds/" not in picture + done.out + done.err
+    assert "[1/at most 72] shorttext" in done.err
 
     again = nas(*command, "--sizes", "1/4,1,4", "--json")
     assert again.out == done.out  # also the times
