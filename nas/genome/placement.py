@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field, PlainSerializer, StrictInt
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, StrictInt
 
 from nas.common.config import describe, parse_yaml
 from nas.common.errors import ConfigError, GenomeError
@@ -23,7 +23,18 @@ from nas.genome.options import GlobalTokens, HeadLabel, Visibility, Window
 
 MAX_PERIOD: Final = 1024  # layers
 STANDARD: Final = "mha"  # the name of standard attention, the default reference
-RestName: TypeAlias = Literal["mha", "rope", "qk_norm"]
+
+
+def _plain_mechanism(name: str) -> str:
+    from nas.genome.genome import Genome  # these import this module
+    from nas.genome.mechanisms import MECHANISMS
+
+    if name in MECHANISMS and MECHANISMS[name].genome == Genome(MECHANISMS[name].genome.nodes):
+        return name
+    raise ValueError(
+        f"found {name!r}; expected a named mechanism in all layers with the projections of mha, "
+        "such as rope or forgetting"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +47,7 @@ class Rest:
     kv_heads: HeadLabel = "all"
     window: Window = None
     global_tokens: GlobalTokens = 0
-    name: RestName = STANDARD
+    name: Annotated[str, AfterValidator(_plain_mechanism)] = STANDARD
 
     def __str__(self) -> str:
         plain = asdict(Rest(name=self.name))
@@ -54,11 +65,10 @@ def _fields_of_rest(value: Any) -> Any:
         return value
     name, _, changes = value.partition(":")
     with suppress(ConfigError):
-        if name in get_args(RestName):
-            return parse_yaml(f"{{{changes.replace('=', ': ')}}}", "rest") | {"name": name}
+        return parse_yaml(f"{{{changes.replace('=', ': ')}}}", "rest") | {"name": name}
     raise ValueError(
-        f"found {describe(value)}; expected one of {', '.join(get_args(RestName))}, or one with "
-        "fields, such as 'rope:kv_heads=1/4,window=16,global_tokens=1'"
+        f"found {describe(value)}; expected a named mechanism, or one with fields, such as "
+        "'rope:kv_heads=1/4,window=16,global_tokens=1'"
     )
 
 

@@ -12,7 +12,7 @@ from nas.common.config import parse_model
 from nas.common.errors import ConfigError, SpaceError
 from nas.genome.mechanisms import mechanism
 from nas.space import SearchSpace, load_space
-from nas.space.rules import load_policy
+from nas.space.rules import load_policy, validate
 from nas.space.space import FOLDER, seeds
 
 NAMES = sorted(path.stem for path in Path(FOLDER).glob("*.yaml"))
@@ -43,6 +43,15 @@ def test_a_space_may_start_with_a_changed_mechanism() -> None:
     wrong = space.model_copy(update={"mechanisms": ("retnet:evry=4",)})
     with pytest.raises(SpaceError, match=r"hybrid_causal, mechanisms: .*no 'evry' to change"):
         seeds(wrong, load_policy(space.policy))
+
+
+def test_the_other_layers_of_hybrids_obey_the_policy() -> None:
+    policy = load_policy("published_2025")
+    with pytest.raises(SpaceError, match="hybrid_causal, placement: rest forgetting"):
+        seeds(load_space("hybrid_causal"), policy)
+    broken = validate(mechanism("rope:every=2,rest=forgetting").genome, policy)
+    assert broken
+    assert all(violation.rule.endswith(" of rest") for violation in broken)
 
 
 FIELDS = {"name": "s", "nodes": {"max": 8}, "primitives": {"softmax": {}}}

@@ -6,10 +6,10 @@ contains a path that breaks the rule.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from nas.genome import STREAMS, Genome, Ref
+from nas.genome import ALL, STREAMS, Genome, Ref
 from nas.genome.types import Problem, Typing, infer, is_constant
 from nas.space.rules.automaton import Symbol
 from nas.space.rules.policy import Policy, Rule
@@ -44,6 +44,8 @@ class Violation:
 def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
     """Return the type errors of a genome and the places where it breaks the policy's path rules.
 
+    Those of the attention in a hybrid's other layers follow.
+
     If the policy requires well-typed genomes, path rules are not applied to an ill-typed genome,
     whose roles are unknown. An unknown primitive raises GenomeError.
     """
@@ -58,6 +60,9 @@ def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
         path = _names(genome, _first_operands(genome, len(genome.nodes) - 1))
         expected = "an output that depends on the tokens"
         violations.append(Violation("constant", path, "one output for all tokens", expected))
+    if genome.placement != ALL:
+        found = validate(genome.rest(), policy)
+        violations += [replace(each, rule=f"{each.rule} of rest") for each in found]
     return tuple(violations)
 
 
