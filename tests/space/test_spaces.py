@@ -6,14 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from nas.api.execution import task_of
 from nas.common.config import parse_model
 from nas.common.errors import ConfigError, SpaceError
+from nas.compiler import build_attention
+from nas.genome import ALL
 from nas.genome.mechanisms import mechanism
 from nas.space import SearchSpace, load_space
 from nas.space.rules import load_policy, validate
 from nas.space.space import FOLDER, seeds
+from tests.tensors import draw
 
 NAMES = sorted(path.stem for path in Path(FOLDER).glob("*.yaml"))
 
@@ -32,6 +36,19 @@ def test_a_space_contains_the_mechanisms_with_which_it_starts(name: str) -> None
     started = [entry.name for entry in seeds(space, load_policy(space.policy))]
     assert started
     assert set(started) <= set(space.mechanisms)
+
+
+@pytest.mark.parametrize("name", ["attention_causal", "hybrid_causal"])
+def test_all_starts_know_the_order_of_tokens_where_models_have_no_positions(name: str) -> None:
+    space = load_space(name)
+    assert task_of(space, None, None).main.positions == "none"
+    x = draw(1, 6, 16)
+    swapped = x[:, [1, 0, 2, 3, 4, 5]]
+    for seed in seeds(space, load_policy(space.policy)):
+        others = [] if seed.genome.placement == ALL else [seed.genome.rest()]
+        blocks = [build_attention(genome, 16, 4).double() for genome in (seed.genome, *others)]
+        outputs = [(block(x, is_causal=True), block(swapped, is_causal=True)) for block in blocks]
+        assert not all(torch.allclose(a[:, -1], b[:, -1]) for a, b in outputs), seed.name
 
 
 def test_a_space_may_start_with_a_changed_mechanism() -> None:
