@@ -87,8 +87,7 @@ def evaluate(
     is_tuned = tries_rates(wanted, loaded.values(), seeds, test)
     # All data are loaded before the first training, so that missing data are reported at once.
     examples = {n: task.load_test() if test else task.load() for n, task in loaded.items()}
-    folders = [source.run for source in compared if source.run is not None]
-    with RunRecord(folders, record) as recorded:
+    with RunRecord([source.run for source in compared if source.run], record) as recorded:
         return train_and_compare(
             named, loaded, examples, recorded, options, seeds, seed, is_tuned, on_training, test
         )

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, StrictInt
+from pydantic import BeforeValidator, Field, PlainSerializer, StrictInt
 
 from nas.common.config import describe, parse_yaml
 from nas.common.errors import ConfigError, GenomeError
@@ -23,18 +23,6 @@ from nas.genome.options import GlobalTokens, HeadLabel, Visibility, Window
 
 MAX_PERIOD: Final = 1024  # layers
 STANDARD: Final = "mha"  # the name of standard attention, the default reference
-
-
-def _plain_mechanism(name: str) -> str:
-    from nas.genome.genome import Genome  # these import this module
-    from nas.genome.mechanisms import MECHANISMS
-
-    if name in MECHANISMS and MECHANISMS[name].genome == Genome(MECHANISMS[name].genome.nodes):
-        return name
-    raise ValueError(
-        f"found {name!r}; expected a named mechanism in all layers with the projections of mha, "
-        "such as rope or forgetting"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +35,7 @@ class Rest:
     kv_heads: HeadLabel = "all"
     window: Window = None
     global_tokens: GlobalTokens = 0
-    name: Annotated[str, AfterValidator(_plain_mechanism)] = STANDARD
+    name: str = STANDARD
 
     def __str__(self) -> str:
         plain = asdict(Rest(name=self.name))
@@ -61,14 +49,18 @@ class Rest:
 
 
 def _fields_of_rest(value: Any) -> Any:
-    if not isinstance(value, str):
+    from nas.genome.genome import Genome  # these import this module
+    from nas.genome.mechanisms import MECHANISMS
+
+    if isinstance(value, Rest):
         return value
-    name, _, changes = value.partition(":")
+    name, _, changes = str(value).partition(":")
     with suppress(ConfigError):
-        return parse_yaml(f"{{{changes.replace('=', ': ')}}}", "rest") | {"name": name}
+        if name in MECHANISMS and MECHANISMS[name].genome == Genome(MECHANISMS[name].genome.nodes):
+            return parse_yaml(f"{{{changes.replace('=', ': ')}}}", "rest") | {"name": name}
     raise ValueError(
-        f"found {describe(value)}; expected a named mechanism, or one with fields, such as "
-        "'rope:kv_heads=1/4,window=16,global_tokens=1'"
+        f"found {describe(value)}; expected a named mechanism in all layers with the projections "
+        "of mha, or one with fields, such as 'rope:kv_heads=1/4,window=16,global_tokens=1'"
     )
 
 

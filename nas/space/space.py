@@ -236,23 +236,20 @@ def seeds(
 ) -> tuple[NamedMechanism, ...]:
     """Return the space's mechanisms, without those that see later tokens if either is causal.
 
-    One that does not exist, breaks a path rule or is not in the space raises SpaceError, as does
-    attention of a hybrid's other layers that breaks a rule or sees later tokens.
+    One that does not exist, or is not in the space, and breaches of path rules raise SpaceError.
     """
-    is_causal, seeded = is_causal or space.causal, []
-    for placement in space.placement:
-        rest = Genome((), placement=placement).rest()
-        if placement != ALL and ((is_causal and not _is_safe(rest)) or validate(rest, policy)):
-            raise SpaceError(
-                f"space {space.name}, placement: rest {placement.rest} sees later tokens, or is "
-                f"not legal under {policy.name}."
-            )
+    seeded = []
+    for each in space.placement:
+        if each != ALL and (broken := validate(Genome((), placement=each).rest(), policy)):
+            raise SpaceError(f"space {space.name}, rest {each.rest}: {broken[0].message}")
     for name in space.mechanisms:
         try:
             seed = mechanism(name)
         except GenomeError as error:
             raise SpaceError(f"space {space.name}, mechanisms: {error}") from None
-        if is_causal and not _is_safe(seed.genome):
+        nodes = seed.genome.nodes
+        is_safe = all(get(node.op).is_causal_safe(full_params(node)) for node in nodes)
+        if not is_safe and (is_causal or space.causal):
             continue
         reason = next((v.message for v in validate(seed.genome, policy)), None)
         # The mechanism as defined, or its normal form, which has no projections of unread streams.
@@ -262,10 +259,6 @@ def seeds(
             raise SpaceError(f"space {space.name}, mechanisms: {name} {reason}.")
         seeded.append(seed)
     return tuple(seeded)
-
-
-def _is_safe(genome: Genome) -> bool:
-    return all(get(node.op).is_causal_safe(full_params(node)) for node in genome.nodes)
 
 
 def _fits(pattern: Mapping[str, Any]) -> bool:

@@ -13,7 +13,6 @@ latest/best             a mechanism of a run as RUN/ID. RUN is a name, a path or
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,10 +61,7 @@ class Source:
 
     @property
     def label(self) -> str:
-        """The name in tables: the argument, of a file without folder and, of a genome, suffix.
-
-        A file with the name of a named mechanism has its whole argument as label.
-        """
+        """The name in tables: the argument, of a file without folder and, of a genome, suffix."""
         path = Path(self.text)
         if self.run is not None or {self.text.partition(":")[0], path.stem} & {*MECHANISMS}:
             return self.text
@@ -103,11 +99,9 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
         return Source(text, read_user_module(text))
     path = Path(text)
     if path.suffix in (EXPORTED, *SUFFIXES) or os.path.isfile(path):
-        if path.suffix == EXPORTED:
-            genome = genome_of_export(path)
-        else:
-            genome = Genome.from_dict(read_document(path), text)
-        return Source(text, check_vocabulary(genome, text))
+        is_export = path.suffix == EXPORTED
+        found = genome_of_export(path) if is_export else Genome.from_dict(read_document(path), text)
+        return Source(text, check_vocabulary(found, text))
     if "/" in text and "=" not in changes:
         return _member(text, runs)
     raise GenomeError(
@@ -117,13 +111,10 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
 
 
 def labelled(sources: Iterable[Source]) -> dict[str, Mechanism]:
-    """Return mechanisms by label, or by argument where several have the same label."""
+    """Return mechanisms by label, or all by argument if two have the same label."""
     by_text = {source.text: source for source in sources}
-    counts = Counter(source.label for source in by_text.values())
-    return {
-        source.label if counts[source.label] == 1 else text: source.mechanism
-        for text, source in by_text.items()
-    }
+    is_unique = len({source.label for source in by_text.values()}) == len(by_text)
+    return {s.label if is_unique else s.text: s.mechanism for s in by_text.values()}
 
 
 @public

@@ -13,7 +13,7 @@ from tests.recorded_run import record_run
 from tests.report.conftest import Printed
 
 
-def test_pipe_gets_a_line_per_generation(tmp_path: Path) -> None:
+def test_pipe_gets_a_line_per_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = Printed()
     record_run(tmp_path, listener=Display(pipe.console))
     first, *ends = pipe.lines
@@ -26,14 +26,8 @@ def test_pipe_gets_a_line_per_generation(tmp_path: Path) -> None:
     for fact in ("best ", "cheapest ", "hypervolume 0.", "1 failed", "repeated", "replayed"):
         assert all(fact in line for line in ends)
     assert "\x1b" not in pipe.text
-
-
-def test_pipe_gets_further_lines_in_long_generations(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SECONDS_BETWEEN_LINES", 0.0)
-    pipe = Printed()
-    record_run(tmp_path, listener=Display(pipe.console))
+    monkeypatch.setattr(module, "SECONDS_BETWEEN_LINES", 0.0)  # and more in long generations
+    record_run(tmp_path, name="long", listener=Display(pipe.console))
     assert sum(line.startswith("generation 0 of 3: ") for line in pipe.lines) == 12
 
 
