@@ -25,8 +25,9 @@ def training_line(training: TrainingRow, done: int, total: int) -> str:
     if value is not None:
         outcome = f"{metric.name} {quantity(value, metric.unit)}"
     rate = "" if training.learning_rate is None else f" at rate {training.learning_rate:g}"
+    count = f"{done}/{'at most ' if rate else ''}{total}"  # rates may be closed
     return (
-        f"[{done}/{total}] {training.part}: {training.mechanism}{rate}, seed {training.repeat}: "
+        f"[{count}] {training.part}: {training.mechanism}{rate}, seed {training.repeat}: "
         f"{outcome}, {result.core_seconds:.1f} core s"
     )
 
@@ -50,7 +51,8 @@ def comparison_columns(result: Comparison) -> Iterator[Column[Row]]:
         title = header(metric.name, metric.unit) if is_alone else part
         yield _column(part, title, partial(mean_text, unit=metric.unit))
         if any(cell.difference for (of, _), cell in result.cells.items() if of == part):
-            over, lead = f"over {result.against}", partial(_lead, part)
+            over = f"over {result.against}"
+            lead = lambda row, part=part: getattr(row.parts.get(part), "difference", None)  # noqa: E731
             yield from difference_columns(over, over, lead, metric.unit, rank=1)
         if result.tuning is not None:
             rate = lambda c: "" if c.learning_rate is None else f"{c.learning_rate:g}"  # noqa: E731
@@ -71,10 +73,6 @@ def _column(part: str, title: str, text: Callable[[Cell], str], rank: int = 0) -
 def mean_text(cell: Cell, unit: str) -> str:
     """Return the mean of a cell with its error and, in brackets, the number of seeds."""
     return "" if cell.mean is None else f"{amount(cell.mean, unit, cell.error)} ({cell.seeds})"
-
-
-def _lead(part: str, row: Row) -> Difference | None:
-    return row.parts[part].difference if part in row.parts else None
 
 
 def difference_columns(
