@@ -115,7 +115,9 @@ def judge(
             warnings.warn(text, NasWarning, stacklevel=2)
         result_of = partial(
             make_judgement,
-            *(name, base_name, loaded.name),
+            name,
+            base_name,
+            loaded.name,
             metric=metric,
             claim=claim,
             place=_place(file, key, [t for t in known if t.task == place_of_task], base_key),

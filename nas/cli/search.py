@@ -147,7 +147,7 @@ def confirm(
 
 
 def _run(function: str, context: typer.Context, runs: Path) -> None:
-    """Search; print the front, how the search ended, and the command that trains it again."""
+    """Search or resume; print the front, how it ended, and the command that confirms the front."""
     from nas.api import runs as api
     from nas.report.display import display
     from nas.report.front import show_front

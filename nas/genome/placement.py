@@ -59,8 +59,8 @@ def _fields_of_rest(value: Any) -> Any:
         if name in MECHANISMS and MECHANISMS[name].genome == Genome(MECHANISMS[name].genome.nodes):
             return parse_yaml(f"{{{changes.replace('=', ': ')}}}", "rest") | {"name": name}
     raise ValueError(
-        f"found {describe(value)}; expected a named mechanism in all layers with the projections "
-        "of mha, or one with fields, such as 'rope:kv_heads=1/4,window=16,global_tokens=1'"
+        f"found {describe(value)}; expected a named mechanism that has the projections of mha in "
+        "all layers, such as rope, or with fields, 'rope:kv_heads=1/4,window=16,global_tokens=1'"
     )
 
 

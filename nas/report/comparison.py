@@ -82,8 +82,9 @@ class TrainingRow:
         return place | {k: v for k, v in self.evaluation.to_dict().items() if k != "reports"}
 
 
-# Recorded JSON lists values in the order of the repeats.
-_by_repeat = BeforeValidator(lambda v: v if isinstance(v, Mapping) else dict(enumerate(v)))
+def _by_repeat(values: Mapping[int, Any] | Sequence[Any]) -> Mapping[int, Any]:
+    """Return values by repeat; recorded JSON lists them in the order of the repeats."""
+    return values if isinstance(values, Mapping) else dict(enumerate(values))
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Cell(Result):
 
     mean: float | None
     error: float | None
-    values: Annotated[Mapping[int, float | None], _by_repeat]
+    values: Annotated[Mapping[int, float | None], BeforeValidator(_by_repeat)]
     failed: Mapping[str, int]
     core_seconds: float | None
     costs: Mapping[str, float]

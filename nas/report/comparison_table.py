@@ -51,8 +51,7 @@ def comparison_columns(result: Comparison) -> Iterator[Column[Row]]:
         title = header(metric.name, metric.unit) if is_alone else part
         yield _column(part, title, partial(mean_text, unit=metric.unit))
         if any(cell.difference for (of, _), cell in result.cells.items() if of == part):
-            over = f"over {result.against}"
-            lead = lambda row, part=part: getattr(row.parts.get(part), "difference", None)  # noqa: E731
+            over, lead = f"over {result.against}", partial(_lead, part)
             yield from difference_columns(over, over, lead, metric.unit, rank=1)
         if result.tuning is not None:
             rate = lambda c: "" if c.learning_rate is None else f"{c.learning_rate:g}"  # noqa: E731
@@ -73,6 +72,10 @@ def _column(part: str, title: str, text: Callable[[Cell], str], rank: int = 0) -
 def mean_text(cell: Cell, unit: str) -> str:
     """Return the mean of a cell with its error and, in brackets, the number of seeds."""
     return "" if cell.mean is None else f"{amount(cell.mean, unit, cell.error)} ({cell.seeds})"
+
+
+def _lead(part: str, row: Row) -> Difference | None:
+    return row.parts[part].difference if part in row.parts else None
 
 
 def difference_columns(

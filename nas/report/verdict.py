@@ -64,7 +64,7 @@ def _unconfirmed(view: RunView) -> Verdict:
 
     def value(candidate: Candidate) -> str:
         error = candidate.errors.get(objective.name)
-        return minus(quantity(candidate.objectives[objective.name], objective.unit, error))
+        return _value(candidate.objectives[objective.name], error, objective.unit)
 
     reached = f"By {kind}, its {_words(objective)} is {value(best)}"
     base = view.reference_candidate
@@ -92,10 +92,7 @@ def _confirmed(view: RunView, metric: Objective, finds: list[Candidate]) -> Verd
     best = min(finds, key=rank)
     name, cell, reference = view.called(best), fresh[best.key], view.reference
     base = fresh.get(view.reference_key or "")
-    reached, seeds = (
-        minus(quantity(cell.mean or 0.0, unit, cell.error)),
-        plural(cell.seeds, "fresh seed"),
-    )
+    reached, seeds = _value(cell.mean or 0.0, cell.error, unit), plural(cell.seeds, "fresh seed")
     known: dict[str, Difference] = {}
     for title, cells in view.fresh.items():
         if best.key in cells and (lead := cells[best.key].difference):
@@ -105,7 +102,7 @@ def _confirmed(view: RunView, metric: Objective, finds: list[Candidate]) -> Verd
         f"mechanisms, and reaches {_words(metric)} {reached} over {seeds}"
     )
     if base is not None:
-        first += f", {reference} {minus(quantity(base.mean or 0.0, unit, base.error))}"
+        first += f", {reference} {_value(base.mean or 0.0, base.error, unit)}"
     if outside := outside_text(objectives, best.objectives):
         first += f". It is not in the front ({outside})"
     leads = [
@@ -181,6 +178,10 @@ def _cost_figures(view: RunView, candidate: Candidate) -> Iterator[Figure]:
 
 def _words(objective: Objective) -> str:
     return objective.name.replace("_", " ")
+
+
+def _value(mean: float, error: float | None, unit: str) -> str:
+    return minus(quantity(mean, unit, error))
 
 
 def _points(mean: float, error: float | None, unit: str) -> str:

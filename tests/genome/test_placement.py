@@ -112,7 +112,7 @@ def test_placement_is_written_and_read(placement: Placement, plain: object, text
         ({"every": 0}, "placement.every: found int 0"),
         ({"every": 2, "rest": "mha:window=0"}, "placement.rest.window: found int 0"),
         ({"every": 2, "rest": "mha:window=8,window=9"}, "expected a named mechanism"),
-        ({"every": 2, "rest": "gqa"}, "found str 'gqa'; expected a named mechanism in all layers"),
+        ({"every": 2, "rest": "gqa"}, "found str 'gqa'; expected a named mechanism that"),
         ({"every": 2, "rest": "forgeting"}, "rest: found str 'forgeting'; expected"),
     ],
 )
