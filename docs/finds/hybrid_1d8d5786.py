@@ -4,6 +4,7 @@ An attention mechanism as a torch module; run as a program, this file tests itse
 
     block = Attention(dim=64, heads=4)
     y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)
+    y = block.decode(x, cache)  # the next tokens of a causal text; cache = {} at its start
 
 A hybrid's mechanism: 3 of every 4 layers.
 The attention of a model's layers:
@@ -39,6 +40,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.functional import scaled_dot_product_attention
+
+
+def add_tokens(cache: dict[str, Tensor], name: str, tokens: Tensor) -> Tensor:
+    """Add tokens to those that the cache holds, and return all of them."""
+    # A copy, since the tokens may be a view of the caller's x.
+    cache[name] = torch.cat((cache[name], tokens), dim=2) if name in cache else tokens.clone()
+    return cache[name]
 
 
 def unit_length(tokens: Tensor) -> Tensor:
@@ -163,6 +171,13 @@ def linear_attention(
     return sum_of_pairs(query @ repeat_heads(key, query.shape[1]).mT, values, mask, divide)
 
 
+def add_recent(cache: dict[str, Tensor], name: str, tokens: Tensor, count: int) -> Tensor:
+    """Return the cached tokens, then the new ones; of these the cache keeps the last ``count``."""
+    tokens = add_tokens(cache, name, tokens)
+    cache[name] = tokens[:, :, -count:]
+    return tokens
+
+
 def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
     """Return the tokens with zeros in place of each token that is hidden from all queries.
 
@@ -175,34 +190,6 @@ def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
     if visible.shape[2] not in (1, tokens.shape[2]):
         return tokens
     return tokens.masked_fill(~visible, 0.0)
-
-
-class ShortConv(nn.Module):
-    """Depthwise convolution over the tokens, with one kernel for each feature of each head.
-
-    out_t = b + sum_s w_s tokens_{t-s}, with s = 0 to kernel - 1 if causal. Otherwise the kernel is
-    centred on t, and an even kernel covers one token more to the right. Padding and tokens beyond
-    the edges count as zeros. ``init`` is ``random``; ``identity`` for out_t = tokens_t; or
-    ``residual`` for the sum of both.
-    """
-
-    def __init__(
-        self, heads: int, width: int, *, kernel: int = 3, causal: bool = True, init: str = "random"
-    ) -> None:
-        super().__init__()
-        self.reach = (kernel - 1, 0) if causal else ((kernel - 1) // 2, kernel // 2)
-        self.conv = nn.Conv1d(heads * width, heads * width, kernel, groups=heads * width)
-        if init != "random":
-            with torch.no_grad():
-                if init == "identity":
-                    for parameter in self.conv.parameters():
-                        parameter.zero_()
-                self.conv.weight[:, :, self.reach[0]] += 1.0
-
-    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        padded = F.pad(drop_padding(tokens, mask), (0, 0, *self.reach))
-        mixed = self.conv(padded.transpose(2, 3).flatten(1, 2))
-        return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
 
 
 def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
@@ -267,14 +254,100 @@ class Delta(nn.Module):
         x: Tensor,
         mask: Tensor | None = None,
     ) -> Tensor:
+        return self.solve(*self.operands(keys, tokens, x, mask), gates).to(tokens.dtype)
+
+    def operands(
+        self, keys: Tensor, tokens: Tensor, x: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return b_i k_i, k_i and b_i v_i, in float32 at least."""
         exact = torch.promote_types(tokens.dtype, torch.float32)
         strength = drop_padding(torch.sigmoid(self.strength(x)).mT[..., None], mask).to(exact)
         keys = unit_length(keys.to(exact))
-        values = strength * tokens.to(exact)
-        return self.solve(strength * keys, keys, values, gates).to(tokens.dtype)
+        return strength * keys, keys, strength * tokens.to(exact)
 
     def solve(self, erase: Tensor, keys: Tensor, values: Tensor, gates: Tensor | None) -> Tensor:
         return without_erased(erase, keys, values, gates)
+
+
+def empty_state(keys: Tensor, values: Tensor) -> Tensor:
+    """Return the state before the first token, in float32 at least."""
+    exact = torch.promote_types(values.dtype, torch.float32)
+    return values.new_zeros(*keys.shape[:2], keys.shape[3], values.shape[3], dtype=exact)
+
+
+def next_state(state: Tensor, keys: Tensor, values: Tensor, gates: Tensor) -> Tensor:
+    """Return the last of the states S_t = diag(f_t) S_{t-1} + k_t^T v_t, with forget gates f."""
+    last = gates[:, :, -1:]
+    written = (keys * torch.exp(last - gates)).to(state.dtype).mT @ values.to(state.dtype)
+    return torch.exp(last).mT * state + written
+
+
+def read_state(state: Tensor, queries: Tensor, gates: Tensor) -> Tensor:
+    """Return q_i diag(c_i) S for each query q_i, with the product c_i of the gates up to i."""
+    return (queries * torch.exp(gates)).to(state.dtype) @ state
+
+
+def continue_delta(
+    rule: Delta, state: Tensor | None, keys: Tensor, tokens: Tensor, *gates: Tensor, x: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return ``rule(keys, tokens, *gates, x=x)`` after earlier tokens' state, and the new state."""
+    erase, keys, values = rule.operands(keys, tokens, x, None)
+    state = empty_state(keys, values) if state is None else state
+    passed = gates[0] if gates else torch.zeros_like(keys[..., :1])
+    out = rule.solve(erase, keys, values - read_state(state, erase, passed), *(gates or (None,)))
+    return out.to(tokens.dtype), next_state(state, keys, out, passed)
+
+
+def with_past(
+    state: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    values: Tensor,
+    *gates: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return linear attention, which is not divided, after earlier tokens, and the next state.
+
+    Products of pairs are computed in chunks, each of which continues from the state before it.
+    """
+    heads, groups, sums = query.shape[1], max(key.shape[1], values.shape[1]), []
+    key, values = repeat_heads(key, groups), repeat_heads(values, groups)
+    state = empty_state(key, values) if state is None else state
+    (passed,) = gates or (torch.zeros_like(query[:, :1, :, :1]),)
+    for i in range(0, query.shape[2], 64):
+        q, k, v, c = (x[:, :, i : i + 64] for x in (query, key, values, passed))
+        c = c - passed[:, :, i - 1 : i] if i else c
+        new = decayed_products(q, repeat_heads(k, heads), c, c).tril() @ repeat_heads(v, heads)
+        sums.append(new + read_state(repeat_heads(state, heads), q, c))
+        state = next_state(state, k, v, c)
+    return torch.cat(sums, dim=2).to(values.dtype), state
+
+
+class ShortConv(nn.Module):
+    """Depthwise convolution over the tokens, with one kernel for each feature of each head.
+
+    out_t = b + sum_s w_s tokens_{t-s}, with s = 0 to kernel - 1 if causal. Otherwise the kernel is
+    centred on t, and an even kernel covers one token more to the right. Padding and tokens beyond
+    the edges count as zeros. ``init`` is ``random``; ``identity`` for out_t = tokens_t; or
+    ``residual`` for the sum of both.
+    """
+
+    def __init__(
+        self, heads: int, width: int, *, kernel: int = 3, causal: bool = True, init: str = "random"
+    ) -> None:
+        super().__init__()
+        self.reach = (kernel - 1, 0) if causal else ((kernel - 1) // 2, kernel // 2)
+        self.conv = nn.Conv1d(heads * width, heads * width, kernel, groups=heads * width)
+        if init != "random":
+            with torch.no_grad():
+                if init == "identity":
+                    for parameter in self.conv.parameters():
+                        parameter.zero_()
+                self.conv.weight[:, :, self.reach[0]] += 1.0
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        padded = F.pad(drop_padding(tokens, mask), (0, 0, *self.reach))
+        mixed = self.conv(padded.transpose(2, 3).flatten(1, 2))
+        return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
 
 
 def edges(gates: Tensor) -> tuple[Tensor, Tensor]:
@@ -429,6 +502,22 @@ class StandardAttention(nn.Module):
         tokens_2 = scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal and mask is None)
         return self.wo(tokens_2.transpose(1, 2).flatten(2))
 
+    def decode(self, x: Tensor, cache: dict[str, Tensor]) -> Tensor:
+        """Return the outputs of the next tokens x of a causal text, and add them to the cache.
+
+        Each layer has a cache of its own, which is empty before the first token. Axis 0 of its
+        tensors is the batch. They are replaced, never changed, so that dict(cache) is a copy.
+        """
+        start, n = cache["k"].shape[2] if cache else 0, x.shape[1]
+        mask = torch.ones(n, start + n, dtype=torch.bool, device=x.device).tril(start)
+        q = self.wq(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k = self.wk(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        v = self.wv(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        past_k = add_tokens(cache, "k", k)
+        past_v = add_tokens(cache, "v", v)
+        tokens_2 = scaled_dot_product_attention(q, past_k, past_v, mask)
+        return self.wo(tokens_2.transpose(1, 2).flatten(2))
+
 
 class Attention(nn.Module):
     """A1 = SiLU(conv_4(K)[init=identity]); (RMS((ReLU(SiLU(conv_4(Q)[init=identity])/|SiLU(conv
@@ -485,6 +574,38 @@ class Attention(nn.Module):
         tokens_12 = self.delta_12(tokens_5, tokens_11, x=x, mask=mask)
         tokens_13 = linear_attention(
             tokens_3, tokens_7, tokens_12, kept, self.scale_8, is_causal=is_causal, divide=False
+        )
+        tokens_14 = self.rms_norm_14(tokens_13)
+        return self.wo(tokens_14.transpose(1, 2).flatten(2))
+
+    def decode(self, x: Tensor, cache: dict[str, Tensor]) -> Tensor:
+        """Return the outputs of the next tokens x of a causal text, and add them to the cache.
+
+        Each layer has a cache of its own, which is empty before the first token. Axis 0 of its
+        tensors is the batch. They are replaced, never changed, so that dict(cache) is a copy.
+        """
+        n = x.shape[1]
+        q = self.wq(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k = self.wk(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        v = self.wv(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        q_0 = add_recent(cache, "q_0", q, 3)
+        tokens_0 = self.short_conv_0(q_0)[:, :, -n:]
+        tokens_1 = F.silu(tokens_0)
+        tokens_2 = unit_length(tokens_1)
+        tokens_3 = F.relu(tokens_2)
+        k_4 = add_recent(cache, "k_4", k, 3)
+        tokens_4 = self.short_conv_4(k_4)[:, :, -n:]
+        tokens_5 = F.silu(tokens_4)
+        tokens_6 = unit_length(tokens_5)
+        tokens_7 = F.relu(tokens_6)
+        v_10 = add_recent(cache, "v_10", v, 3)
+        tokens_10 = self.short_conv_10(v_10)[:, :, -n:]
+        tokens_11 = F.silu(tokens_10)
+        tokens_12, cache["state_12"] = continue_delta(
+            self.delta_12, cache.get("state_12"), tokens_5, tokens_11, x=x
+        )
+        tokens_13, cache["state_13"] = with_past(
+            cache.get("state_13"), tokens_3 * self.scale_8, tokens_7, tokens_12
         )
         tokens_14 = self.rms_norm_14(tokens_13)
         return self.wo(tokens_14.transpose(1, 2).flatten(2))

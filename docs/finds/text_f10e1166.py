@@ -52,12 +52,9 @@ def add_recent(cache: dict[str, Tensor], name: str, tokens: Tensor, count: int) 
     return tokens
 
 
-def add_sum(cache: dict[str, Tensor], name: str, sums: Tensor) -> Tensor:
-    """Return sums up to each token plus the cached sum; the cache keeps the last result."""
-    if name in cache:
-        sums = sums + cache[name]
-    cache[name] = sums[:, :, -1:]
-    return sums
+def add_gates(cache: dict[str, Tensor], name: str, gates: Tensor) -> Tensor:
+    """Add sums of the new tokens' gates to those that the cache holds, and return all of them."""
+    return add_tokens(cache, name, gates + cache[name][:, :, -1:] if name in cache else gates)
 
 
 def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
@@ -269,9 +266,10 @@ class Attention(nn.Module):
         past_tokens_1 = add_tokens(cache, "tokens_1", tokens_1)
         scores_2 = self.scaled_dot_product_2(tokens_0, past_tokens_1)
         gates_3 = self.forget_gate_3(v, x=x)
-        gates_3 = add_sum(cache, "sum of gates_3", gates_3)
-        past_gates_3 = add_tokens(cache, "gates_3", gates_3)
-        scores_4 = scores_2 + log_decay(gates_3, past_gates_3.mT).to(scores_2.dtype)
+        past_gates_3 = add_gates(cache, "gates_3", gates_3)
+        scores_4 = scores_2 + log_decay(
+            past_gates_3[:, :, start:], past_gates_3.mT
+        ).to(scores_2.dtype)
         weights_5 = self.softmax_5(scores_4, mask=mask)
         v_6 = add_recent(cache, "v_6", v, 2)
         tokens_6 = self.short_conv_6(v_6)[:, :, -n:]

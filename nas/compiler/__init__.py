@@ -5,11 +5,10 @@ interpreter executes a plan call by call. Lowering replaces some calls by faster
 (kernels), and ``write`` writes the plan as a Python class.
 """
 
-from nas.compiler.building import build_attention, plain_source
+from nas.compiler.building import build_attention, plain_source, write
 from nas.compiler.decoding import not_decodable
 from nas.compiler.formula import formula, formula_of
 from nas.compiler.plan import Plan, ResolvedGenome, make_plan, resolve, rest_attention
-from nas.compiler.source import write
 
 __all__ = [
     "Plan",

@@ -49,10 +49,19 @@ def kv_cache_bytes_per_token(plan: Plan, context: CostContext) -> float:
 
 
 def _has_no_state(plan: Plan, step: Step, sizes: ModelSizes) -> bool:
-    if step.is_paired or not step.primitive.needs_all_tokens:
-        return False
-    state = step.primitive.state(plan.call_sizes(step, sizes), step.params)
-    return state is None and step.primitive.is_causal_safe(step.params)
+    is_safe = step.primitive.is_causal_safe(step.params)
+    return is_safe and _mixes_tokens(step) and _state(plan, step, sizes) is None
+
+
+def _mixes_tokens(step: Step) -> bool:
+    return step.primitive.needs_all_tokens and not step.is_paired
+
+
+def _state(plan: Plan, step: Step, sizes: ModelSizes) -> int | None:
+    history = step.primitive.history(step.params)
+    if history is None:
+        return step.primitive.state(plan.call_sizes(step, sizes), step.params)
+    return history * sum(o.type.token_width(sizes.dim, sizes.heads) for o in step.operands)
 
 
 def sources_of(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
@@ -85,11 +94,7 @@ def _row(plan: Plan, refs: frozenset[Ref], sizes: ModelSizes) -> int:
 
 def _constant(plan: Plan, sums: Mapping[int, Lowered], sizes: ModelSizes) -> int:
     total = sum(_sum_numbers(plan, call, sizes) for call in sums.values())
-    for step in plan.steps:
-        if step.primitive.needs_all_tokens and not step.is_paired:
-            size = plan.call_sizes(step, sizes)
-            total += step.primitive.state(size, step.params) or 0
-    return total
+    return total + sum(_state(plan, s, sizes) or 0 for s in plan.steps if _mixes_tokens(s))
 
 
 def _sum_numbers(plan: Plan, call: Lowered, sizes: ModelSizes) -> int:
@@ -97,7 +102,4 @@ def _sum_numbers(plan: Plan, call: Lowered, sizes: ModelSizes) -> int:
     heads = max(head_count(label, sizes.heads) for _, label in call.operands[-2:])
     if call.score is None:
         return heads * width
-    size = plan.call_sizes(call.score, sizes)
-    return heads * (
-        call.features(size.width) * width + call.is_gated * size.gates
-    )  # and the last gates
+    return heads * call.features(plan.call_sizes(call.score, sizes).width) * width

@@ -21,6 +21,7 @@ from nas.common.registry import Registry
 from nas.costs import CostContext, attention_cost, costs_of
 from nas.genome import ModelSizes
 from nas.genome.mechanisms import mechanism
+from nas.genome.primitives.base import REGISTRY
 from nas.tasks import TASKS
 from nas.testing import check_mechanism, check_primitive
 from tests.genomes import ATTENTION_TO_FIRST, build
@@ -103,6 +104,13 @@ def test_example_primitives_pass_the_conformance_kit_and_are_counted() -> None:
     for name in ("moving_average", "normal_map"):
         import_module(f"tests.plugins.{name}")
     check_primitive("moving_average", moving_average)
+    average, parts, state = REGISTRY["moving_average"], [], None
+    module, whole = average.module(heads=2), torch.randn(1, 2, 7, 4)
+    assert average.recur is not None
+    for part in whole.split([3, 1, 3], dim=2):
+        out, state = average.recur(module, state, part)
+        parts.append(out)
+    torch.testing.assert_close(torch.cat(parts, dim=2), module(whole))
     check_primitive("normal_map", lambda module, tokens: 0.5 * torch.erfc(-tokens / 2**0.5))
     heads, width, n = 2, 8, 9
     mha = attention_cost(mechanism("mha").genome, dim=16, heads=heads, tokens=n)

@@ -17,7 +17,7 @@ from nas.costs import CostContext
 from nas.costs.memory import kv_cache_bytes_per_token
 from nas.exporting import ExportRequest
 from nas.exporting.python_file import class_sources
-from nas.genome import Genome, ModelSizes
+from nas.genome import ALL, Genome, ModelSizes
 from nas.genome.mechanisms import MECHANISMS
 from nas.store.sources import load_genome
 from tests.genomes import build
@@ -25,33 +25,34 @@ from tests.samples import samples
 from tests.tensors import add_noise, draw
 
 GENOMES = Path(__file__).parents[2] / "docs" / "genomes"
-FINDS = {path.stem: load_genome(path) for path in sorted(GENOMES.glob("text_*.json"))}
+FINDS = {
+    path.stem: load_genome(path)
+    for path in sorted(GENOMES.glob("*.json"))
+    if not path.stem.startswith("image")
+}
 NAMED = {name: entry.genome for name, entry in MECHANISMS.items()}
 NAMED["convolution"] = build(("short_conv", ["v"]), has_wq=False, has_wk=False)
-LONG_STATES = {"deltanet", "gated_deltanet", "kda", "hgrn", "hgrn2"}
 
 
-def module_of(genome: Genome, dim: int = 16) -> Any:
+def module_of(genome: Genome, dim: int = 16, name: str = "Attention") -> Any:
     scope: dict[str, Any] = {}
     exec(file_source(class_sources(ExportRequest(genome, dim, heads=4, is_causal=True))), scope)
-    return scope["Attention"]()
+    return scope[name]()
 
 
-RANDOM = dict(enumerate(samples("attention_causal", 60)))
+RANDOM = {
+    (space, number): genome
+    for space in ("attention_causal", "linear_causal")
+    for number, genome in enumerate(samples(space, 60))
+}
 
 
-@pytest.mark.parametrize(
-    ("genomes", "without"), [(NAMED, LONG_STATES), (FINDS, set()), (RANDOM, None)]
-)
+@pytest.mark.parametrize("genomes", [NAMED, FINDS, RANDOM], ids=["named", "finds", "random"])
 def test_outputs_of_tokens_after_a_cache_are_those_in_the_whole_text(
-    genomes: dict[Any, Genome], without: set[str] | None
+    genomes: dict[Any, Genome],
 ) -> None:
-    cannot = set()
     for name, genome in genomes.items():
         block = module_of(genome).double().eval()
-        if not hasattr(block, "decode"):
-            cannot.add(name)
-            continue
         add_noise(block, 0.3)
         x, cache = draw(2, 14, 16), dict[str, Tensor]()
         with torch.no_grad():
@@ -62,17 +63,39 @@ def test_outputs_of_tokens_after_a_cache_are_those_in_the_whole_text(
             torch.testing.assert_close(
                 torch.cat(parts, dim=1), block(x, is_causal=True), rtol=1e-9, atol=1e-9, msg=name
             )
-    assert len(cannot) < 20 if without is None else cannot == without
 
 
-@pytest.mark.parametrize("genome", [NAMED["rope"], NAMED["forgetting"], *FINDS.values()])
+SIZED = [name for name in NAMED if name not in ("mla", "sw_sqa", "flex_sqa")]
+
+
+@pytest.mark.parametrize("genome", [*map(NAMED.get, SIZED), *FINDS.values()], ids=[*SIZED, *FINDS])
 def test_cache_has_the_size_that_costs_state(genome: Genome) -> None:
-    cache = dict[str, Tensor]()
+    cache, tokens = dict[str, Tensor](), 100
     with torch.no_grad():
-        module_of(genome, dim=64).decode(draw(1, 50, 64).float(), cache)
-    context = CostContext(ModelSizes(64, 4, 8, 50))
+        module_of(genome, dim=64).decode(draw(1, tokens, 64).float(), cache)
+    context = CostContext(ModelSizes(64, 4, 8, tokens))
     stated = kv_cache_bytes_per_token(resolve(genome, context.sizes, True).plan, context)
-    assert 2 * sum(tensor.numel() for tensor in cache.values()) == pytest.approx(50 * stated)
+    assert 2 * sum(tensor.numel() for tensor in cache.values()) == pytest.approx(tokens * stated)
+
+
+def test_long_prompts_are_computed_in_chunks() -> None:
+    for name in ("deltanet", "kda", "mamba2", "hgrn", "hgrn2", "based", "uniform"):
+        block, x = module_of(NAMED[name]).double().eval(), draw(1, 150, 16)
+        add_noise(block, 0.3)
+        cache = dict[str, Tensor]()
+        with torch.no_grad():
+            parts = [block.decode(part, cache) for part in x.split([140, 1, 9], dim=1)]
+            expected = block(x, is_causal=True)
+        torch.testing.assert_close(torch.cat(parts, dim=1), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_state_of_16_bits_is_in_32() -> None:
+    for name in ("gated_deltanet", "hgrn", "uniform"):
+        cache = dict[str, Tensor]()
+        out = module_of(NAMED[name]).bfloat16().decode(draw(1, 9, 16).bfloat16(), cache)
+        states = [tensor for key, tensor in cache.items() if key.startswith("state")]
+        assert out.dtype == torch.bfloat16
+        assert {state.dtype for state in states} == {torch.float32}
 
 
 class Layer(nn.Module):
@@ -99,7 +122,9 @@ class Model(nn.Module):
         super().__init__()
         self.bytes = nn.Embedding(256, dim)
         self.places = None if is_modern else nn.Embedding(64, dim)
-        self.layers = nn.ModuleList(Layer(dim, module_of(genome, dim), is_modern) for _ in range(2))
+        kinds = "Attention", "Attention" if genome.placement == ALL else "StandardAttention"
+        modules = (module_of(genome, dim, kind) for kind in kinds)
+        self.layers = nn.ModuleList(Layer(dim, module, is_modern) for module in modules)
         self.head = nn.Linear(dim, 256, bias=False)
 
     def forward(
