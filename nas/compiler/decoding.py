@@ -43,13 +43,6 @@ def add_tokens(cache: dict[str, Tensor], name: str, tokens: Tensor) -> Tensor:
     return cache[name]
 
 
-def add_recent(cache: dict[str, Tensor], name: str, tokens: Tensor, count: int) -> Tensor:
-    """Return the cached tokens, then the new ones; of these the cache keeps the last ``count``."""
-    tokens = add_tokens(cache, name, tokens)
-    cache[name] = tokens[:, :, -count:]
-    return tokens
-
-
 def add_gates(cache: dict[str, Tensor], name: str, gates: Tensor) -> Tensor:
     """Add sums of the new tokens' gates to those that the cache holds, and return all of them."""
     return add_tokens(cache, name, gates + cache[name][:, :, -1:] if name in cache else gates)
@@ -93,7 +86,9 @@ def not_decodable(plan: Plan) -> tuple[str, ...]:
 def decode_lines(source: Source) -> tuple[list[str], set[int]]:
     """Return the lines of the method, and the steps whose modules it calls."""
     plan, fused = source.plan, {call.sum.index: call for call in source.fused}
-    sums = {} if plan.is_windowed else {i: c for i, c in source.calls.items() if _is_sum(c)}
+    sums: dict[int, Lowered] = {}  # linear attention and means, which need no weights
+    if not plan.is_windowed:
+        sums = {i: c for i, c in source.calls.items() if c.is_linear or c.score is None}
     needed = live(plan, fused | sums)
     steps = [step for step in plan.steps if step.index in needed]
     lines, cached = [], []
@@ -170,9 +165,10 @@ def _token_lines(source: Source, step: Step) -> list[str]:
         arguments = [*source.arguments(step), *["x=x"] * ("x" in step.primitive.extras)]
         return [_state_line(source, step, step.primitive.recur, arguments, f"self.{step.module}")]
     operands = tuple(replace(o, variable=f"{o.variable}_{step.index}") for o in step.operands)
-    lines, add = [], source.use(add_recent)
+    lines, add = [], source.use(add_tokens)
     for old, new in zip(step.operands, operands, strict=True):
-        lines.append(f'{new.variable} = {add}(cache, "{new.variable}", {old.variable}, {count})')
+        lines.append(f'{new.variable} = {add}(cache, "{new.variable}", {old.variable})')
+        lines.append(f'cache["{new.variable}"] = {new.variable}[:, :, -{count}:]')
     step = replace(step, operands=operands)
     return [*lines, source.step_line(step, texts) + "[:, :, -n:]"]
 
@@ -182,11 +178,6 @@ def _state_line(source: Source, step: Step, function: Any, operands: list[str], 
     state = f"state_{step.index}"
     arguments = [*first, f'cache.get("{state}")', *operands]
     return call_line(f'{step.variable}, cache["{state}"]', source.use(function), arguments)
-
-
-def _is_sum(call: Lowered) -> bool:
-    """Whether a kernel computes sums over the keys for each query, without weights."""
-    return call.is_linear or call.score is None
 
 
 def _of_past(step: Step) -> Step:

@@ -18,19 +18,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.compiler.kernels import faster, is_traced
-from nas.compiler.kernels.attention import kept_tokens, past_keys
+from nas.compiler.kernels import faster
+from nas.compiler.kernels.attention import sum_of_pairs, visible_tokens
 from nas.genome.primitives.gated import Delta, decayed_products, log_decay, without_erased
-from nas.genome.primitives.tensors import (
-    Gates,
-    Key,
-    Mask,
-    Query,
-    Sums,
-    Tokens,
-    Values,
-    count_visible,
-)
+from nas.genome.primitives.tensors import Gates, Key, Mask, Query, Sums, Tokens, Values
 
 CHUNK: Final = 64
 PAIRED_TOKENS: Final = 8  # tokens of a chunk whose pairs are computed feature by feature
@@ -54,8 +45,7 @@ def gated_linear_attention(
     """
     query, count = query * scale, key.shape[2]
     if is_in_chunks(count, gates.shape[-1]) and (mask is None or mask.shape[-2] == 1):
-        kept, visible = kept_tokens(values, mask, is_causal)
-        values = values if mask is None else values * kept.to(values.dtype)
+        values, visible = visible_tokens(values, mask, is_causal)
         out = gated_sums(query, key, values, gates)
         if not is_causal:
             back = (x.flip(2) for x in (query, key, values, gates[:, :, -1:] - gates))
@@ -63,12 +53,8 @@ def gated_linear_attention(
             alone = (query * key).sum(dim=-1, keepdim=True) * values
             out = out + gated_sums(*back).flip(2) - alone
         return (out / visible if divide else out).to(values.dtype)
-    if is_causal:
-        mask = past_keys(query, key, mask)
     weights = decayed_products(query, key, gates, gates)
-    visible = count_visible(weights, mask)
-    weights = weights / visible.to(weights.dtype) if divide else weights
-    return (weights if mask is None else weights.masked_fill(~mask, 0.0)) @ values
+    return sum_of_pairs(weights, values, mask, is_causal, divide)
 
 
 def is_in_chunks(tokens: int, gates: int) -> bool:
@@ -77,7 +63,8 @@ def is_in_chunks(tokens: int, gates: int) -> bool:
     With gates of features, each pair has an exponential for each feature. A traced graph, which is
     valid for any number of tokens, computes all pairs.
     """
-    return not is_traced() and tokens > (CHUNK * (2 - gates) if gates < 2 else PAIRED_TOKENS)
+    most = CHUNK * (2 - gates) if gates < 2 else PAIRED_TOKENS
+    return tokens > most and not torch.compiler.is_compiling()
 
 
 def gated_sums(query: Tokens, key: Tokens, values: Tokens, gates: Gates) -> Tokens:

@@ -13,7 +13,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.compiler.kernels import is_traced
 from nas.compiler.kernels.attention import past_keys, repeat_heads
 from nas.compiler.kernels.normalisers import fast_softmax
 from nas.genome.primitives.gated import log_decay
@@ -195,7 +194,7 @@ def with_features(
 
 def has_sums(query: Query, key: Key, values: Values) -> bool:
     """Whether torch's fused attention on a CPU returns the sums of exponentials for these."""
-    is_plain = query.device.type == "cpu" and not is_traced()
+    is_plain = query.device.type == "cpu" and not torch.compiler.is_compiling()
     is_even = key.shape[-1] == values.shape[-1] and query.numel() * key.numel() > 0
     is_alike = query.dtype == key.dtype == values.dtype
     is_alike = is_alike and query.stride(-1) == key.stride(-1) == values.stride(-1) == 1

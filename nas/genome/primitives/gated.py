@@ -230,7 +230,8 @@ def continue_delta(
     erase, keys, values = rule.operands(keys, tokens, x, None)
     state = empty_state(keys, values) if state is None else state
     passed = gates[0] if gates else torch.zeros_like(keys[..., :1])
-    out = rule.solve(erase, keys, values - read_state(state, erase, passed), *(gates or (None,)))
+    values = values - read_state(state, erase, passed)
+    out = rule.solve(erase, keys, values, gates[0] if gates else None)
     return out.to(tokens.dtype), next_state(state, keys, out, passed)
 
 
