@@ -20,6 +20,7 @@ from nas.genome import Genome
 from nas.report.comparison import TrainingRow
 from nas.report.ladder import Ladder, make_ladder
 from nas.store import RUNS
+from nas.store.sources import labelled
 from nas.store.writer import RunRecord, record_file
 from nas.tasks import Data, ModelTask
 from nas.tasks.sizes import linear_macs, resized
@@ -85,7 +86,7 @@ def ladder(
     compared = resolve_legal(given, policy, runs)
     base = task_for(compared, task, data, overrides, default=DEFAULT_TASK)
     reference, *_ = resolve_legal([base.reference if against is None else against], policy, runs)
-    named = {source.text: source.mechanism for source in (reference, *compared)}
+    named = labelled((reference, *compared))
     examples = base.load()
     tasks = {each.name: each for each in (resized(base, size) for size in sizes)}
     if len(tasks) < len(sizes):

@@ -28,7 +28,7 @@ from nas.evaluation.trial import Evaluator, Purpose
 from nas.genome import Genome
 from nas.report.comparison import Comparison, TrainingRow, compare
 from nas.store import RUNS
-from nas.store.sources import Source
+from nas.store.sources import Source, labelled
 from nas.store.writer import RunRecord
 from nas.tasks import Data, Task, load_task
 from nas.training.user_module import Mechanism, UserModule
@@ -81,14 +81,13 @@ def evaluate(
     given = [sources] if isinstance(sources, str | Path | Genome) else [*sources]
     check_count("number of sources", len(given))
     compared = resolve_legal(given if against is None else [against, *given], policy, runs)
-    named = {source.text: source.mechanism for source in compared}
+    named = labelled(compared)
     loaded = _load_tasks([tasks] if isinstance(tasks, str) else tasks, data, overrides, compared)
     wanted = rates if len(named) > 1 else bool(rates)
     is_tuned = tries_rates(wanted, loaded.values(), seeds, test)
     # All data are loaded before the first training, so that missing data are reported at once.
     examples = {n: task.load_test() if test else task.load() for n, task in loaded.items()}
-    folders = [source.run for source in compared if source.run is not None]
-    with RunRecord(folders, record) as recorded:
+    with RunRecord([source.run for source in compared if source.run], record) as recorded:
         return train_and_compare(
             named, loaded, examples, recorded, options, seeds, seed, is_tuned, on_training, test
         )

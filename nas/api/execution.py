@@ -28,7 +28,7 @@ Args:
     track: "wandb", "mlflow" or "tensorboard", which receives numbers of each generation.
     command: the command line, which the run records.
     on_training: function called with each finished training, the number of finished trainings, and
-        the total.
+        the total, which is the largest possible one if learning rates are tried.
     execution: options of the workers, the fields of ``nas.evaluation.execution.Execution``. They do
         not change what a training computes.
 

@@ -79,7 +79,7 @@ def explain(
     plan = plan_explanation(
         resolved.genome, Bounds(rules, model_task), cost_context(model_task, {}), reference
     )
-    names = {plan.source: resolved.text}
+    names = {plan.source: resolved.label}
     for change in plan.changes:
         names.setdefault(change.key, change.words)
     trained: dict[str, list[TrainingRow]] = {key: [] for key in plan.mechanisms}
@@ -103,7 +103,7 @@ def explain(
             if on_training is not None:
                 on_training(row, done, seeds * len(trained))
         explanation = make_explanation(
-            resolved.text, model_task.name, metric, margin, seeds, plan, trained
+            resolved.label, model_task.name, metric, margin, seeds, plan, trained
         )
         question = [explanation.mechanism.id, model_task.fingerprint(), loaded.digest]
         question += [] if against is None else [str(against)]

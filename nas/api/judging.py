@@ -25,6 +25,7 @@ from nas.genome import Genome
 from nas.report.comparison import TrainingRow, tuned_scores
 from nas.report.judgement import Judgement, make_judgement
 from nas.store import RUNS
+from nas.store.sources import labelled
 from nas.store.writer import RunRecord, record_file
 from nas.tasks import ModelTask
 
@@ -92,11 +93,12 @@ def judge(
     if against is None:
         sources += resolve_legal((loaded.reference,), policy, runs)
     compared = reference, judged = sources[::-1]
-    named = [(each.text, each.mechanism) for each in compared]
-    untrainable(dict(named), {loaded.name: loaded}, options.time_limit)
+    mechanisms = labelled(compared)
+    untrainable(mechanisms, {loaded.name: loaded}, options.time_limit)
     base_key, key = (resolve_under(loaded, each.mechanism).key for each in compared)
     if key == base_key:
         raise ConfigError(f"{judged.text} and {reference.text} are the same mechanism.")
+    base_name, name = mechanisms
     places = 1 if record is None else PLACES
     grid = [*loaded.at_rates()] if _tries_rates(rates, loaded, pairs, claim, places) else []
     examples, began, seed = loaded.load(), time.monotonic(), training_seed(0, f"judge {key}", 0)
@@ -113,8 +115,8 @@ def judge(
             warnings.warn(text, NasWarning, stacklevel=2)
         result_of = partial(
             make_judgement,
-            judged.text,
-            reference.text,
+            name,
+            base_name,
             loaded.name,
             metric=metric,
             claim=claim,
@@ -128,7 +130,7 @@ def judge(
                 for name, rates in at.items()
             }
             where = loaded, examples, lambda: evaluator, recorded, repeats, seed
-            for _, row in train(named, *where, rates=missing or None):
+            for _, row in train([*mechanisms.items()], *where, rates=missing or None):
                 if row.evaluation.reason == "leak":
                     raise ConfigError(f"{row.mechanism}: {row.evaluation.error}")
                 rows[row.mechanism, row.learning_rate, row.repeat] = row
@@ -139,8 +141,8 @@ def judge(
         most = 2 * len(grid) * len(choosing) + max(2, 1 + len(grid)) * pairs
         chosen: dict[str, float] = {}
         if grid:
-            train_at(choosing, {name: grid for name, _ in named})
-            chosen = {name: _chosen(name, rows.values(), loaded, metric) for name, _ in named}
+            train_at(choosing, dict.fromkeys(mechanisms, grid))
+            chosen = {name: _chosen(name, rows.values(), loaded, metric) for name in mechanisms}
         return _train_pairs(
             train_at,
             lambda: result_of(rows=rows.values(), chosen=chosen),

@@ -166,5 +166,4 @@ def explain(
     from nas.report.explanation import explanation_table
 
     given = options.arguments(context, "as_json")
-    result = explaining.explain(**given, on_training=note_training)
-    print_result(result, explanation_table, as_json)
+    print_result(explaining.explain(**given, on_training=note_training), explanation_table, as_json)

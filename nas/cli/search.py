@@ -15,7 +15,6 @@ from nas.cli.console import note_training, output, print_result
 from nas.common.config import named_files
 from nas.common.errors import ConfigError
 from nas.common.objectives import SearchConfig
-from nas.searching.listener import SearchResult
 
 
 @app.command()
@@ -71,19 +70,12 @@ def search(
     A limit of --region is a share of the way from the plain mean to the task's reference for the
     quality, and a multiple of the reference's for a cost.
     """
-    from nas.api import runs as api
-    from nas.report.display import display
-
     if space is None:
         names = ", ".join(named_files("search_spaces"))
         raise ConfigError(
             f"--space is missing; expected {names}, or a file. `nas spaces` describes them."
         )
-    with display(output()) as listener:
-        result = api.search(
-            **options.arguments(context), listener=listener, command=_command_line()
-        )
-    _show_end(result, runs)
+    _run("search", context, runs)
 
 
 @app.command()
@@ -107,14 +99,7 @@ def resume(
 
     --data is the new place of the run's data, if they were moved; other data are refused.
     """
-    from nas.api import runs as api
-    from nas.report.display import display
-
-    with display(output()) as listener:
-        result = api.resume(
-            **options.arguments(context), listener=listener, command=_command_line()
-        )
-    _show_end(result, runs)
+    _run("resume", context, runs)
 
 
 @app.command()
@@ -161,21 +146,22 @@ def confirm(
     print_result(result, comparison_table, as_json)
 
 
-def _command_line() -> str:
-    return shlex.join(["nas", *sys.argv[1:]])
-
-
-def _show_end(result: SearchResult, runs: Path) -> None:
-    """Print a run's front, how the search ended, and the command that trains the front again."""
+def _run(function: str, context: typer.Context, runs: Path) -> None:
+    """Search or resume; print the front, how it ended, and the command that confirms the front."""
+    from nas.api import runs as api
+    from nas.report.display import display
     from nas.report.front import show_front
     from nas.report.run_view import RunView
     from nas.report.table import say
     from nas.store import RUNS, open_run
     from nas.store.files import run_argument
 
+    console, command = output(), shlex.join(["nas", *sys.argv[1:]])
+    with display(console) as listener:
+        search_or_resume = getattr(api, function)
+        result = search_or_resume(**options.arguments(context), listener=listener, command=command)
     if result.status == "interrupted":
         raise StoppedError(result.message)
-    console = output()
     with open_run(result.folder) as run:
         view = RunView.read(run, result.run if runs == RUNS else str(result.folder))
     if view.candidates:

@@ -21,6 +21,7 @@ from nas.common.captures import CudaGraphs
 from nas.common.errors import DeviceError, NasError
 from nas.evaluation.trainer import calibrate_for, train_guarded, worker_name
 from nas.evaluation.trial import Evaluation, Trial
+from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import names as primitive_names
 from nas.genome.primitives.base import REGISTRY
 from nas.tasks import TASKS
@@ -37,7 +38,7 @@ def torch_version() -> str:
 
 
 def plugins() -> tuple[str, ...]:
-    """Return the names of modules outside this package that define primitives or task families.
+    """Return the modules outside this package of primitives, task families and mechanisms.
 
     If the script that runs defines one, workers cannot import it, and DeviceError is raised.
     """
@@ -45,6 +46,8 @@ def plugins() -> tuple[str, ...]:
     members: list[type] = [primitive.module for primitive in REGISTRY.values()]
     members += [TASKS[name] for name in TASKS.names()]
     modules = dict.fromkeys(member.__module__ for member in members)
+    # A hybrid names the mechanism of its other layers.
+    modules |= dict.fromkeys(p.value.partition(":")[0] for p in MECHANISMS.plugins() if p.members)
     if "__main__" in modules:
         raise DeviceError(
             "the running script defines a primitive or a task family, which workers cannot import: "

@@ -11,7 +11,7 @@ from typing import Any
 from nas.common.errors import ConfigError, NasError
 from nas.common.objectives import Metric, Objective
 from nas.common.rates import CHOOSING_SEEDS, Scores, open_rates
-from nas.compiler import ResolvedGenome
+from nas.compiler import ResolvedGenome, rest_attention
 from nas.costs import CostContext, costs_of
 from nas.evaluation.trial import (
     Evaluator,
@@ -182,9 +182,10 @@ def why_not(mechanism: Mechanism, task: Task, time_limit: float | None = CHECK_S
                 time_limit=time_limit,
             )
             return ""
-        plan = task.resolve(mechanism).plan
+        resolved = task.resolve(mechanism)
+        unsafe = (*resolved.plan.unsafe, *rest_attention(resolved).plan.unsafe)
     except NasError as error:
         return str(error)
-    if task.main.is_causal and plan.unsafe:
-        return f"{', '.join(plan.unsafe)}: sees later tokens, in a causal task."
+    if task.main.is_causal and unsafe:
+        return f"{', '.join(unsafe)}: sees later tokens, in a causal task."
     return ""

@@ -106,9 +106,8 @@ def _projected(genome: Genome) -> Iterator[Edit]:
 
 
 def _relabelled(genome: Genome) -> Iterator[Edit]:
-    plain = Projections()
     for name in LABELS:
-        now, default = getattr(genome.projections, name), getattr(plain, name)
+        now, default = getattr(genome.projections, name), getattr(Projections(), name)
         if now != default:
             edited = _projecting(genome, **{name: default})
             yield Edit(f"{name}={now}", f"{name}={default}", edited)
@@ -117,15 +116,13 @@ def _relabelled(genome: Genome) -> Iterator[Edit]:
 def _opened(genome: Genome) -> Iterator[Edit]:
     visibility = genome.visibility
     if visibility.window is not None:
-        edited = replace(genome, visibility=Visibility())
-        yield Edit(f"window of {visibility.window}", "", edited)
+        yield Edit(f"window of {visibility.window}", "", replace(genome, visibility=Visibility()))
     if visibility.global_tokens:
         edited = replace(genome, visibility=replace(visibility, global_tokens=0))
         yield Edit(f"{visibility.global_tokens} global tokens", "", edited)
     placement = genome.placement
     if placement != ALL:
-        edited = replace(genome, placement=ALL)
-        yield Edit(f"placement={placement}", f"placement={ALL}", edited)
+        yield Edit(f"placement={placement}", f"placement={ALL}", replace(genome, placement=ALL))
     plain = Rest(name=placement.rest.name)
     if placement.rest != plain:
         edited = replace(genome, placement=replace(placement, rest=plain))

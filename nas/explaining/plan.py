@@ -108,7 +108,7 @@ def _controls(
 ) -> Iterator[tuple[str, Edit]]:
     """Yield the reference and variants of similar costs; nothing if the genome is the reference."""
     forms = list(bounds.distinct(_narrowed(reference), [source]))
-    if not forms or forms[0][1].added != reference.text:
+    if not forms or forms[0][1].added != reference.label:
         return
     controls = {forms[0][0]: forms[0][1]}
     costs = costs_of(context.resolve(genome), context, size_costs())
@@ -121,7 +121,7 @@ def _controls(
 
 
 def _narrowed(reference: Source) -> Iterator[Edit]:
-    text, genome = reference.text, reference.genome
+    text, genome = reference.label, reference.genome
     yield Edit("", text, genome)
     for labels in product(*(LABELS[name] for name in _LABELS)):
         values: dict[str, Any] = dict(zip(_LABELS, labels, strict=True))

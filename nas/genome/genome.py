@@ -105,10 +105,10 @@ class Genome:
 
     def rest(self) -> Genome:
         """Return the genome of the attention in the layers without the mechanism."""
-        from nas.genome.mechanisms import standard  # which imports this module
+        from nas.genome.mechanisms import MECHANISMS  # which imports this module
 
         rest = self.placement.rest
-        nodes = getattr(standard, rest.name).genome.nodes
+        nodes = MECHANISMS[rest.name].genome.nodes
         return Genome(nodes, Projections(kv_heads=rest.kv_heads), ALL, rest.visibility)
 
     def with_node(self, index: int, node: Node) -> Genome:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, PlainSerializer, StrictInt
 
@@ -23,7 +23,6 @@ from nas.genome.options import GlobalTokens, HeadLabel, Visibility, Window
 
 MAX_PERIOD: Final = 1024  # layers
 STANDARD: Final = "mha"  # the name of standard attention, the default reference
-RestName: TypeAlias = Literal["mha", "rope", "qk_norm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Rest:
     kv_heads: HeadLabel = "all"
     window: Window = None
     global_tokens: GlobalTokens = 0
-    name: RestName = STANDARD
+    name: str = STANDARD
 
     def __str__(self) -> str:
         plain = asdict(Rest(name=self.name))
@@ -50,15 +49,18 @@ class Rest:
 
 
 def _fields_of_rest(value: Any) -> Any:
-    if not isinstance(value, str):
+    from nas.genome.genome import Genome  # these import this module
+    from nas.genome.mechanisms import MECHANISMS
+
+    if isinstance(value, Rest):
         return value
-    name, _, changes = value.partition(":")
+    name, _, changes = str(value).partition(":")
     with suppress(ConfigError):
-        if name in get_args(RestName):
+        if name in MECHANISMS and MECHANISMS[name].genome == Genome(MECHANISMS[name].genome.nodes):
             return parse_yaml(f"{{{changes.replace('=', ': ')}}}", "rest") | {"name": name}
     raise ValueError(
-        f"found {describe(value)}; expected one of {', '.join(get_args(RestName))}, or one with "
-        "fields, such as 'rope:kv_heads=1/4,window=16,global_tokens=1'"
+        f"found {describe(value)}; expected a named mechanism that has the projections of mha in "
+        "all layers, such as rope, or with fields, 'rope:kv_heads=1/4,window=16,global_tokens=1'"
     )
 
 

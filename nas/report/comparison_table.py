@@ -25,8 +25,9 @@ def training_line(training: TrainingRow, done: int, total: int) -> str:
     if value is not None:
         outcome = f"{metric.name} {quantity(value, metric.unit)}"
     rate = "" if training.learning_rate is None else f" at rate {training.learning_rate:g}"
+    count = f"{done}/{'at most ' if rate else ''}{total}"  # rates may be closed
     return (
-        f"[{done}/{total}] {training.part}: {training.mechanism}{rate}, seed {training.repeat}: "
+        f"[{count}] {training.part}: {training.mechanism}{rate}, seed {training.repeat}: "
         f"{outcome}, {result.core_seconds:.1f} core s"
     )
 

@@ -33,6 +33,7 @@ from nas.store.records import RunStatus
 MOST_MEMBERS: Final = 12
 RATE_SECONDS: Final = 3600.0  # the rate of the last hour, since candidates grow or shrink
 SECONDS_BETWEEN_READINGS: Final = 1.0
+SECONDS_BETWEEN_LINES: Final = 600.0  # without a terminal, within a generation
 PAUSE_SECONDS: Final = 2.0
 
 
@@ -109,20 +110,22 @@ class Display(Listener):
             say(self._console, f"{about}: {done} of {total} trainings")
 
     def on_start(self, event: Started) -> None:
-        """Show run, space, task and number of trainings."""
+        """Show run, space, task, number of trainings and the run's folder."""
         self._folder, config = event.folder, event.setup.config
         total = plural(config.generations * config.population * config.repeats, "training")
         recorded = f", {event.num_recorded} recorded already" if event.num_recorded else ""
         line = run_line(event.run, event.setup, plural(event.workers, "worker"))
-        say(self._console, f"{line}; {total}{recorded}")
+        say(self._console, f"{line}; {total}{recorded}, stored in {event.folder}")
         self._bar.reset(self._task)
         self._refresh()
         self._bar.advance(self._task, 0)  # the speed is measured from here on
 
     def on_evaluation(self, event: Evaluated) -> None:
-        """Show the progress on a terminal, unless it was shown a moment ago."""
-        if self.is_live and time.monotonic() - self._last_reading >= SECONDS_BETWEEN_READINGS:
+        """Show the progress, on a terminal or by a line, unless it was shown a moment ago."""
+        wait = SECONDS_BETWEEN_READINGS if self.is_live else SECONDS_BETWEEN_LINES
+        if time.monotonic() - self._last_reading >= wait:
             self._refresh()
+            self.say_generation()
 
     def on_incident(self, event: Incident) -> None:
         """Print a worker failure."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean, median
@@ -41,7 +40,7 @@ class Judgement(Result):
     """The result of ``nas.judge``: whether one mechanism is better than another.
 
     Attributes:
-        source, against: arguments that name the judged mechanism and the reference.
+        source, against: names of the judged mechanism and the reference.
         comparison: the trainings of both mechanisms, without a difference.
         claim: what the verdict is about: "typical" or "mean" (``nas.common.sequential``).
         difference: ``median`` and ``mean`` of the differences of the pairs; from the eighth pair on
@@ -206,9 +205,8 @@ def judgement_table(console: Console, result: Judgement) -> None:
         say(
             console,
             "Both had the same steps, not the same time. A difference at the moment of a claim "
-            f"tends to be too large: `nas evaluate {shlex.quote(result.against)} "
-            f"{shlex.quote(result.source)} --seeds 10`, with the same task and data, measures it "
-            "with fresh seeds.",
+            "tends to be too large: `nas evaluate` of both with `--seeds 10` and the same task and "
+            "data measures it with fresh seeds.",
         )
 
 

@@ -59,7 +59,7 @@ class ConfirmationStage:
 class ComparedMechanism:
     """A mechanism that is trained in a confirmation.
 
-    ``name`` is that of a candidate, or empty, or the argument SOURCE that the user compares with.
+    ``name`` is that of a candidate, or empty, or the label of what the user compares with.
     ``key`` and ``costs`` are those under the run's task. ``candidate`` is None if the search did
     not propose the mechanism.
     """
@@ -221,7 +221,7 @@ def _compared(
     form, context = resolve_under(task, source.mechanism), run_cost_context(run.setup, task)
     costs = costs_under(form, context, _cost_names(run))
     resolved = resolve_under(load_frozen_task(run.setup.task), source.mechanism)
-    return ComparedMechanism(source.text, resolved.key, resolved.digest, source.mechanism, costs)
+    return ComparedMechanism(source.label, resolved.key, resolved.digest, source.mechanism, costs)
 
 
 def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:

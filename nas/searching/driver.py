@@ -138,8 +138,7 @@ def resume_search(
         wanted = max(setup.config.generations, generations or 0)
         complete = _result_if_complete(run, wanted, retry_failed)
     if complete is not None:
-        with open_writer(folder, None):  # moves the log of a killed process
-            pass
+        open_writer(folder, None).close()  # moves the log of a killed process
         return complete
     if generations is not None and generations < wanted:
         warnings.warn(

@@ -236,9 +236,12 @@ def seeds(
 ) -> tuple[NamedMechanism, ...]:
     """Return the space's mechanisms, without those that see later tokens if either is causal.
 
-    One that does not exist, breaks a path rule or is not in the space raises SpaceError.
+    One that does not exist, or is not in the space, and breaches of path rules raise SpaceError.
     """
     seeded = []
+    for each in space.placement:
+        if each != ALL and (broken := validate(Genome((), placement=each).rest(), policy)):
+            raise SpaceError(f"space {space.name}, rest {each.rest}: {broken[0].message}")
     for name in space.mechanisms:
         try:
             seed = mechanism(name)

@@ -13,6 +13,7 @@ latest/best             a mechanism of a run as RUN/ID. RUN is a name, a path or
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -59,13 +60,19 @@ class Source:
         )
 
     @property
+    def label(self) -> str:
+        """The name in tables: the argument, of a file without folder and, of a genome, suffix."""
+        path = Path(self.text)
+        if self.run is not None or {self.text.partition(":")[0], path.stem} & {*MECHANISMS}:
+            return self.text
+        return path.name if isinstance(self.mechanism, UserModule) else path.stem
+
+    @property
     def name(self) -> str:
-        """The class of a module, a named mechanism, the name of a file, or the name of a find."""
+        """The class of a module, the name of a find, or the label."""
         if isinstance(self.mechanism, UserModule):
             return self.mechanism.class_name
-        if self.digest is not None:
-            return find_name(self.mechanism, self.digest)
-        return self.text if self.text.partition(":")[0] in MECHANISMS else Path(self.text).stem
+        return self.label if self.digest is None else find_name(self.mechanism, self.digest)
 
     def task(self, data: str | None = None) -> Task | None:
         """Return the task of the run, None without a run; ``data`` is where its data are now."""
@@ -92,17 +99,22 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
         return Source(text, read_user_module(text))
     path = Path(text)
     if path.suffix in (EXPORTED, *SUFFIXES) or os.path.isfile(path):
-        if path.suffix == EXPORTED:
-            genome = genome_of_export(path)
-        else:
-            genome = Genome.from_dict(read_document(path), text)
-        return Source(text, check_vocabulary(genome, text))
+        is_export = path.suffix == EXPORTED
+        found = genome_of_export(path) if is_export else Genome.from_dict(read_document(path), text)
+        return Source(text, check_vocabulary(found, text))
     if "/" in text and "=" not in changes:
         return _member(text, runs)
     raise GenomeError(
         f"{text!r} is not a mechanism{near(text, sorted(MECHANISMS))}, a genome file or a RUN/ID; "
         f"`nas mechanisms` lists the mechanisms, `nas runs` the runs.{MECHANISMS.complaints()}"
     )
+
+
+def labelled(sources: Iterable[Source]) -> dict[str, Mechanism]:
+    """Return mechanisms by label, or all by argument if two have the same label."""
+    by_text = {source.text: source for source in sources}
+    is_unique = len({source.label for source in by_text.values()}) == len(by_text)
+    return {s.label if is_unique else s.text: s.mechanism for s in by_text.values()}
 
 
 @public

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nas.genome.mechanisms import mechanism
 from tests.cli.conftest import DIVERGING, LOCAL, MODULE
 
 TEXT = """
@@ -32,11 +33,14 @@ def _at_text(at_folder: Path) -> None:
 
 
 def test_mechanisms_and_modules_climb_and_are_not_trained_twice(nas: Any) -> None:
-    command = ("ladder", "mine.py:Linear", "gqa", "--task", "short.yaml", "--seeds", 2, *LOCAL)
+    Path("finds").mkdir()
+    Path("finds/narrow.json").write_text(mechanism("gqa").genome.to_json())
+    sources = ("mine.py:Linear", "finds/narrow.json")
+    command = ("ladder", *sources, "--task", "short.yaml", "--seeds", 2, *LOCAL)
     done = nas(*command, "--sizes", "1/4,1,4", "--plot", "ladder.svg", "--json")
     assert done.status == 0, done.err
     answer = json.loads(done.out)
-    names = ["mha", "mine.py:Linear", "gqa"]
+    names = ["mha", "mine.py:Linear", "narrow"]
     assert [rung["mechanism"] for rung in answer["rungs"]] == 3 * names
     flops = [rung["flops"] for rung in answer["rungs"][::3]]
     assert flops == sorted(flops)
@@ -46,7 +50,9 @@ def test_mechanisms_and_modules_climb_and_are_not_trained_twice(nas: Any) -> Non
         assert (rung["speedup"] is None) == (rung["mechanism"] == "mha")
         assert len(rung["cell"]["values"]) == 2
     assert {*answer["climbs"]} == {*names[1:]}
-    assert "<svg" in Path("ladder.svg").read_text()
+    assert "narrow" in (picture := Path("ladder.svg").read_text())
+    assert "finds/" not in picture + done.out + done.err
+    assert "[1/at most 72] shorttext" in done.err
 
     again = nas(*command, "--sizes", "1/4,1,4", "--json")
     assert again.out == done.out  # also the times

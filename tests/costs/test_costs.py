@@ -18,7 +18,7 @@ from nas.costs.memory import kv_cache_bytes_per_token
 from nas.costs.operations import _HANDLES, _is_pointwise, count_calls
 from nas.costs.profile import _counts
 from nas.genome import Genome, ModelSizes, Placement, Rest, Visibility
-from nas.genome.mechanisms import MECHANISMS
+from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.genome.primitives import REGISTRY, Role, primitive
 from tests.genomes import ATTENTION_TO_FIRST, build
 
@@ -184,21 +184,21 @@ def context(depth: int = 3, tokens: int = 65) -> CostContext:
     return CostContext(ModelSizes(64, 4, depth, tokens), False, False, {})
 
 
-def test_costs_of_a_hybrid_are_those_of_its_blocks() -> None:
-    genome, rest = MECHANISMS["gqa"].genome, Rest(window=16)
+@pytest.mark.parametrize("rest", [Rest(window=16), Rest(name="forgetting")], ids=str)
+def test_costs_of_a_hybrid_are_those_of_its_blocks(rest: Rest) -> None:
+    genome = MECHANISMS["gqa"].genome
     placement = Placement(every=4, count=3, rest=rest)
     there = context(depth=8)
     sizes = {"dim": 64, "heads": 4, "tokens": 65}
     own = attention_cost(replace(genome, placement=placement), **sizes)
-    near = replace(MECHANISMS["mha"].genome, visibility=Visibility(16))
-    windowed = attention_cost(near, **sizes)
+    others = attention_cost(mechanism(str(rest)).genome, **sizes)
     resolved = there.resolve(replace(genome, placement=placement))
     found = costs_of(resolved, there, own)
     assert set(costs_of(resolved, there)) == {"macs", "params", "kv_cache_bytes_per_token"}
     assert own == attention_cost(genome, **sizes)
     for name, value in found.items():
-        assert value == pytest.approx(6 * own[name] + 2 * windowed[name], abs=8), name
-    assert found["params"] == 6 * own["params"] + 2 * windowed["params"]
+        assert value == pytest.approx(6 * own[name] + 2 * others[name], abs=8), name
+    assert found["params"] == 6 * own["params"] + 2 * others["params"]
 
 
 def test_costs_of_decoding_depend_on_the_context() -> None:

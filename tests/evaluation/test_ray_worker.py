@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from nas.common.errors import DeviceError
+from nas.common.registry import load_plugin
 from nas.evaluation import ray_worker
 from nas.evaluation.trial import Evaluation
 from tests.evaluation.conftest import make_evaluation
@@ -65,6 +66,12 @@ def test_members_that_the_running_script_defines_are_refused(
     monkeypatch.setattr(scaled, "__module__", "__main__")
     with pytest.raises(DeviceError, match="define it in a module, or train in this process"):
         ray_worker.plugins()
+
+
+@pytest.mark.usefixtures("restored_registries")
+def test_workers_import_files_that_define_mechanisms_only() -> None:
+    load_plugin("tests/plugins/mechanism.py")
+    assert "mechanism" in ray_worker.plugins()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ GQA = MECHANISMS["gqa"].genome
 HYBRID = Placement(every=4, count=3, rest=Rest(window=8, global_tokens=1, name="rope"))
 OTHERS = [
     Placement(every=4, offset=3, rest=Rest(kv_heads="1/2", window=4)),
-    Placement(every=4, count=3, offset=2),
+    Placement(every=4, count=3, offset=2, rest=Rest(name="forgetting")),
     Placement(every=None, count=2, offset=1),
 ]
 PROGRAM = """

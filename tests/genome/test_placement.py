@@ -64,6 +64,10 @@ def test_a_mechanism_that_equals_the_rest_is_placed_in_all_layers() -> None:
     rotated = replace(alternate, rest=Rest(name="rope"))
     assert digest(replace(ROPE, placement=rotated)) == digest(ROPE)
     assert digest(replace(MHA, placement=rotated)) not in (digest(ROPE), digest(MHA))
+    gated = MECHANISMS["forgetting"].genome
+    assert digest(replace(gated, placement=Placement(2, rest=Rest(name="forgetting")))) == digest(
+        gated
+    )
     quarter = replace(alternate, rest=Rest(kv_heads="1/4"))
     assert digest(replace(GQA, placement=quarter)) == digest(GQA)
     assert digest(replace(GQA, placement=alternate)) != digest(GQA)
@@ -86,9 +90,9 @@ def test_a_mechanism_that_equals_the_rest_is_placed_in_all_layers() -> None:
             f"3 of every 4 layers, offset 1, rest {PLAIN_REST}",
         ),
         (
-            Placement(4, 3, rest=Rest("1/4", 16, name="rope")),
-            {"every": 4, "count": 3, "rest": "rope:kv_heads=1/4,window=16"},
-            "3 of every 4 layers, rest rope:kv_heads=1/4,window=16",
+            Placement(4, 3, rest=Rest("1/4", 16, name="forgetting")),
+            {"every": 4, "count": 3, "rest": "forgetting:kv_heads=1/4,window=16"},
+            "3 of every 4 layers, rest forgetting:kv_heads=1/4,window=16",
         ),
     ],
 )
@@ -107,8 +111,9 @@ def test_placement_is_written_and_read(placement: Placement, plain: object, text
         ({"every": 4, "offset": 4}, "offset 4; expected a count of at most every"),
         ({"every": 0}, "placement.every: found int 0"),
         ({"every": 2, "rest": "mha:window=0"}, "placement.rest.window: found int 0"),
-        ({"every": 2, "rest": "mha:window=8,window=9"}, "expected one of mha, rope"),
-        ({"every": 2, "rest": "gqa"}, "expected one of mha, rope"),
+        ({"every": 2, "rest": "mha:window=8,window=9"}, "expected a named mechanism"),
+        ({"every": 2, "rest": "gqa"}, "found str 'gqa'; expected a named mechanism that"),
+        ({"every": 2, "rest": "forgeting"}, "rest: found str 'forgeting'; expected"),
     ],
 )
 def test_invalid_placement_is_refused(placement: object, words: str) -> None:

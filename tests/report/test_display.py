@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from nas.report import display as module
 from nas.report.display import Display, display
 from tests.recorded_run import record_run
 from tests.report.conftest import Printed
 
 
-def test_pipe_gets_a_line_per_generation(tmp_path: Path) -> None:
+def test_pipe_gets_a_line_per_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = Printed()
     record_run(tmp_path, listener=Display(pipe.console))
     first, *ends = pipe.lines
     assert first.startswith("run example · space attention_v2")
-    assert first.endswith("; 36 trainings")
+    assert first.endswith(f"; 36 trainings, stored in {tmp_path / 'example'}")
     assert all("left" in line for line in ends[:-1])
     assert [line.split(",")[0] for line in ends] == [
         f"generation {n} of 3: {12 * n} of 36 trainings" for n in (1, 2, 3)
@@ -25,6 +26,9 @@ def test_pipe_gets_a_line_per_generation(tmp_path: Path) -> None:
     for fact in ("best ", "cheapest ", "hypervolume 0.", "1 failed", "repeated", "replayed"):
         assert all(fact in line for line in ends)
     assert "\x1b" not in pipe.text
+    monkeypatch.setattr(module, "SECONDS_BETWEEN_LINES", 0.0)  # and more in long generations
+    record_run(tmp_path, name="long", listener=Display(pipe.console))
+    assert sum(line.startswith("generation 0 of 3: ") for line in pipe.lines) == 12
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])

@@ -6,14 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from nas.api.execution import task_of
 from nas.common.config import parse_model
 from nas.common.errors import ConfigError, SpaceError
+from nas.compiler import build_attention
+from nas.genome import ALL
 from nas.genome.mechanisms import mechanism
 from nas.space import SearchSpace, load_space
-from nas.space.rules import load_policy
+from nas.space.rules import load_policy, validate
 from nas.space.space import FOLDER, seeds
+from tests.tensors import draw
 
 NAMES = sorted(path.stem for path in Path(FOLDER).glob("*.yaml"))
 
@@ -34,6 +38,19 @@ def test_a_space_contains_the_mechanisms_with_which_it_starts(name: str) -> None
     assert set(started) <= set(space.mechanisms)
 
 
+@pytest.mark.parametrize("name", ["attention_causal", "hybrid_causal"])
+def test_all_starts_know_the_order_of_tokens_where_models_have_no_positions(name: str) -> None:
+    space = load_space(name)
+    assert task_of(space, None, None).main.positions == "none"
+    x = draw(1, 6, 16)
+    swapped = x[:, [1, 0, 2, 3, 4, 5]]
+    for seed in seeds(space, load_policy(space.policy)):
+        others = [] if seed.genome.placement == ALL else [seed.genome.rest()]
+        blocks = [build_attention(genome, 16, 4).double() for genome in (seed.genome, *others)]
+        outputs = [(block(x, is_causal=True), block(swapped, is_causal=True)) for block in blocks]
+        assert not all(torch.allclose(a[:, -1], b[:, -1]) for a, b in outputs), seed.name
+
+
 def test_a_space_may_start_with_a_changed_mechanism() -> None:
     space = load_space("hybrid_causal")
     (retnet, *_) = seeds(space, load_policy(space.policy))
@@ -43,6 +60,14 @@ def test_a_space_may_start_with_a_changed_mechanism() -> None:
     wrong = space.model_copy(update={"mechanisms": ("retnet:evry=4",)})
     with pytest.raises(SpaceError, match=r"hybrid_causal, mechanisms: .*no 'evry' to change"):
         seeds(wrong, load_policy(space.policy))
+
+
+def test_the_other_layers_of_hybrids_obey_the_policy() -> None:
+    policy = load_policy("published_2025")
+    with pytest.raises(SpaceError, match="space hybrid_causal, rest forgetting: "):
+        seeds(load_space("hybrid_causal"), policy)
+    broken = validate(mechanism("rope:every=2,rest=forgetting").genome, policy)
+    assert {violation.rule.partition(" of ")[2] for violation in broken} == {"rest"}
 
 
 FIELDS = {"name": "s", "nodes": {"max": 8}, "primitives": {"softmax": {}}}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from nas.common.errors import NasError
 from nas.genome import PLACEMENTS, Genome, Placement, Rest, Visibility
 from nas.genome.mechanisms import MECHANISMS
-from nas.store.sources import load_genome, resolve
+from nas.store.sources import labelled, load_genome, resolve
 
 
 def test_source_changes_parameters() -> None:
@@ -38,6 +39,16 @@ def test_source_may_be_a_hybrid() -> None:
     assert (found.visibility.window, found.projections) == (8, MECHANISMS["gqa"].genome.projections)
     found = load_genome("neural_attention:count=2")
     assert found.placement == Placement(every=None, count=2)
+
+
+def test_genome_files_have_their_stems_as_labels_unless_two_are_equal(tmp_path: Path) -> None:
+    files = [tmp_path / place for place in ("find.json", "a/find.json", "b.json", "mha.json")]
+    (tmp_path / "a").mkdir()
+    for file in files:
+        file.write_text(MECHANISMS["gqa"].genome.to_json())
+    *same, other, named = map(str, files)
+    assert [*labelled(map(resolve, ("mha", other, named)))] == ["mha", "b", named]
+    assert [*labelled(map(resolve, (*same, other)))] == [*same, other]
 
 
 @pytest.mark.parametrize(

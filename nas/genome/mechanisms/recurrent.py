@@ -35,8 +35,9 @@ def forgetting() -> Genome:
         D_ij = sum_{l = j+1 ... i} log f_l
         O = softmax(Q K^T / sqrt(d_h) + D) V
 
-    Decisions. Queries and keys are not rotated, as in the paper. The additions of
-    its "Pro" block (norms, output gate, token shift) are separate primitives.
+    Decisions. Queries and keys are not rotated, as in the paper. The gates start
+    near 1 - 2^(-8 (h + 1) / H) in head h, which resembles ALiBi's penalties. The additions of
+    the paper's "Pro" block (norms, output gate, token shift) are separate primitives.
     """
     g = Graph()
     scores = g.add("scaled_dot_product", "q", "k")

@@ -6,11 +6,11 @@ contains a path that breaks the rule.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from nas.genome import STREAMS, Genome, Ref
-from nas.genome.types import Problem, Typing, infer, is_constant
+from nas.genome import ALL, STREAMS, Genome, Ref
+from nas.genome.types import Typing, infer, is_constant
 from nas.space.rules.automaton import Symbol
 from nas.space.rules.policy import Policy, Rule
 
@@ -42,14 +42,17 @@ class Violation:
 
 
 def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
-    """Return the type errors of a genome and the places where it breaks the policy's path rules.
+    """Return type errors of a genome, also of a hybrid's ``rest``, and breaches of path rules.
 
     If the policy requires well-typed genomes, path rules are not applied to an ill-typed genome,
     whose roles are unknown. An unknown primitive raises GenomeError.
     """
     typing = infer(genome)
     if not genome.nodes or (policy.types and typing.problems):
-        return tuple(_typed(genome, problem) for problem in typing.problems)
+        return tuple(
+            Violation(p.rule, _names(genome, _first_operands(genome, p.node)), p.found, p.expected)
+            for p in typing.problems
+        )
     graph = _Graph(genome, typing)
     violations = graph.of_arity(policy)
     for rule in policy.rules:
@@ -58,6 +61,9 @@ def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
         path = _names(genome, _first_operands(genome, len(genome.nodes) - 1))
         expected = "an output that depends on the tokens"
         violations.append(Violation("constant", path, "one output for all tokens", expected))
+    if genome.placement != ALL:
+        found = validate(genome.rest(), policy)
+        violations += [replace(each, rule=f"{each.rule} of rest") for each in found]
     return tuple(violations)
 
 
@@ -136,13 +142,8 @@ def _names(genome: Genome, path: list[Ref]) -> tuple[str, ...]:
     return tuple(f"{ref}:{genome.nodes[ref].op}" if isinstance(ref, int) else ref for ref in path)
 
 
-def _typed(genome: Genome, problem: Problem) -> Violation:
-    path = [] if problem.node is None else _first_operands(genome, problem.node)
-    return Violation(problem.rule, _names(genome, path), problem.found, problem.expected)
-
-
-def _first_operands(genome: Genome, ref: Ref) -> list[Ref]:
-    path = [ref]
-    while isinstance(path[-1], int) and genome.nodes[path[-1]].inputs:
+def _first_operands(genome: Genome, ref: Ref | None) -> list[Ref]:
+    path = [] if ref is None else [ref]
+    while path and isinstance(path[-1], int) and genome.nodes[path[-1]].inputs:
         path.append(genome.nodes[path[-1]].inputs[0])
     return path[::-1]
