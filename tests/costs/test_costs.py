@@ -11,12 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from nas.common.errors import GenomeError, NasError
+from nas.common.errors import ExportError, GenomeError, NasError
 from nas.compiler import make_plan
 from nas.costs import CostContext, attention_cost, costs_of
 from nas.costs.memory import kv_cache_bytes_per_token
 from nas.costs.operations import _HANDLES, _is_pointwise, count_calls
 from nas.costs.profile import _counts
+from nas.exporting import ExportRequest
+from nas.exporting.python_file import python_file
 from nas.genome import Genome, ModelSizes, Placement, Rest, Visibility
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.genome.primitives import REGISTRY, Role, primitive
@@ -139,6 +141,13 @@ def test_cache_holds_the_operands_of_a_step_without_state() -> None:
     assert cached(is_causal_safe=lambda params: False) == 2 * 2 * 16
 
 
+def test_a_step_without_recurrence_cannot_be_exported_with_a_method_decode() -> None:
+    with registered(lambda tokens: tokens.cumsum(dim=2)):
+        REGISTRY["custom"].module.needs_all_tokens = True
+        with pytest.raises(ExportError, match=r"custom declares no recurrence, .* --no-causal\.$"):
+            python_file(ExportRequest(build(*CUSTOM), 16, 4, is_causal=True))
+
+
 def test_counting_draws_no_random_numbers_and_warns_of_nothing() -> None:
     state = torch.random.get_rng_state()
     with warnings.catch_warnings():
@@ -178,6 +187,11 @@ def test_cache_of_a_window_or_of_sums_does_not_grow() -> None:
     assert cache_bytes(linear, 100) == 2 * 64 * 8 / 100  # keys times values, of each head
     assert cache_bytes(linear, 3) == 2 * 2 * 64  # rows of few tokens are smaller than the sums
     assert cache_bytes(MECHANISMS["uniform"].genome, 100) == 2 * 64 / 100
+
+
+def test_sums_of_forget_gates_are_cached_in_32_bits() -> None:
+    cost = attention_cost(MECHANISMS["forgetting"].genome, dim=64, heads=4, tokens=9)
+    assert cost["kv_cache_bytes_per_token"] == 2 * 2 * 64 + 4 * 4  # 1.06 of mha
 
 
 def context(depth: int = 3, tokens: int = 65) -> CostContext:
