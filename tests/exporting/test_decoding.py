@@ -32,70 +32,76 @@ FINDS = {
 }
 NAMED = {name: entry.genome for name, entry in MECHANISMS.items()}
 NAMED["convolution"] = build(("short_conv", ["v"]), has_wq=False, has_wk=False)
+DECODED = NAMED | FINDS
 
 
 def module_of(genome: Genome, dim: int = 16, name: str = "Attention") -> Any:
     scope: dict[str, Any] = {}
-    exec(file_source(class_sources(ExportRequest(genome, dim, heads=4, is_causal=True))), scope)
+    exec(file_source(class_sources(ExportRequest(genome, dim, heads=4), decodes=True)), scope)
     return scope[name]()
 
 
-RANDOM = {
-    (space, number): genome
-    for space in ("attention_causal", "linear_causal")
-    for number, genome in enumerate(samples(space, 60))
-}
-
-
-@pytest.mark.parametrize("genomes", [NAMED, FINDS, RANDOM], ids=["named", "finds", "random"])
-def test_outputs_of_tokens_after_a_cache_are_those_in_the_whole_text(
-    genomes: dict[Any, Genome],
-) -> None:
-    for name, genome in genomes.items():
-        block = module_of(genome).double().eval()
-        add_noise(block, 0.3)
-        x, cache = draw(2, 14, 16), dict[str, Tensor]()
-        with torch.no_grad():
-            parts = []
-            for part in x.clone().split([1, 2, 6, 1, 1, 3], dim=1):
-                parts.append(block.decode(part, cache))
-                part.zero_()  # the cache does not hold a view of its inputs
-            torch.testing.assert_close(
-                torch.cat(parts, dim=1), block(x, is_causal=True), rtol=1e-9, atol=1e-9, msg=name
-            )
-
-
-SIZED = [name for name in NAMED if name not in ("mla", "sw_sqa", "flex_sqa")]
-
-
-@pytest.mark.parametrize("genome", [*map(NAMED.get, SIZED), *FINDS.values()], ids=[*SIZED, *FINDS])
-def test_cache_has_the_size_that_costs_state(genome: Genome) -> None:
-    cache, tokens = dict[str, Tensor](), 100
+def decoded(block: Any, x: Tensor, sizes: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the outputs of a text's parts, which have these numbers of tokens, and the cache."""
+    cache, parts = dict[str, Tensor](), []
     with torch.no_grad():
-        module_of(genome, dim=64).decode(draw(1, tokens, 64).float(), cache)
-    context = CostContext(ModelSizes(64, 4, 8, tokens))
-    stated = kv_cache_bytes_per_token(resolve(genome, context.sizes, True).plan, context)
-    assert 2 * sum(tensor.numel() for tensor in cache.values()) == pytest.approx(tokens * stated)
+        for part in x.clone().split(sizes, dim=1):
+            parts.append(block.decode(part, cache))
+            part.zero_()  # the cache does not hold a view of its inputs
+    return torch.cat(parts, dim=1), cache
 
 
-def test_long_prompts_are_computed_in_chunks() -> None:
-    for name in ("deltanet", "kda", "mamba2", "hgrn", "hgrn2", "based", "uniform"):
-        block, x = module_of(NAMED[name]).double().eval(), draw(1, 150, 16)
-        add_noise(block, 0.3)
-        cache = dict[str, Tensor]()
-        with torch.no_grad():
-            parts = [block.decode(part, cache) for part in x.split([140, 1, 9], dim=1)]
-            expected = block(x, is_causal=True)
-        torch.testing.assert_close(torch.cat(parts, dim=1), expected, rtol=1e-9, atol=1e-9)
+def check(genome: Genome, *parts: list[int]) -> None:
+    block, x = module_of(genome).double().eval(), draw(2, sum(parts[0]), 16)
+    add_noise(block, 0.3)
+    expected = block(x, is_causal=True).detach()
+    for sizes in parts:
+        torch.testing.assert_close(decoded(block, x, sizes)[0], expected, rtol=1e-12, atol=1e-12)
 
 
-def test_state_of_16_bits_is_in_32() -> None:
-    for name in ("gated_deltanet", "hgrn", "uniform"):
-        cache = dict[str, Tensor]()
-        out = module_of(NAMED[name]).bfloat16().decode(draw(1, 9, 16).bfloat16(), cache)
-        states = [tensor for key, tensor in cache.items() if key.startswith("state")]
+@pytest.mark.parametrize("genome", DECODED.values(), ids=DECODED)
+def test_a_text_is_decoded_whole_in_parts_and_token_by_token(genome: Genome) -> None:
+    check(genome, [50], [10, 1, 1, 5, 33], [1] * 50)
+
+
+@pytest.mark.parametrize("space", ["attention_causal", "linear_causal"])
+def test_random_mechanisms_are_decoded(space: str) -> None:
+    for genome in samples(space, 60):
+        check(genome, [1, 2, 6, 1, 1, 3])
+
+
+@pytest.mark.parametrize("name", ["deltanet", "kda", "mamba2", "hgrn", "hgrn2", "based", "uniform"])
+def test_long_prompts_are_computed_in_chunks(name: str) -> None:
+    check(NAMED[name], [140, 1, 9])
+
+
+SIZED = DECODED.keys() - {"mla", "sw_sqa", "flex_sqa"}  # which cache more than they need
+
+
+@pytest.mark.parametrize("name", sorted(SIZED))
+def test_cache_has_the_size_that_costs_state(name: str) -> None:
+    block, context = module_of(DECODED[name], 64).bfloat16(), CostContext(ModelSizes(64, 4, 8, 100))
+    _, cache = decoded(block, draw(1, 100, 64).bfloat16(), [100])
+    stated = kv_cache_bytes_per_token(resolve(DECODED[name], context.sizes, True).plan, context)
+    # States have 32 bits, and are counted as if they had 16.
+    sizes = [x.nbytes / (2 if key.startswith("state") else 1) for key, x in cache.items()]
+    assert sum(sizes) == pytest.approx(100 * stated)
+
+
+CONSTANT = ["linear", "retnet", "gla", "mamba2", "deltanet", "gated_deltanet", "kda", "hgrn"]
+CONSTANT += ["hgrn2", "based", "rebased", "uniform", "hybrid_1d8d5786"]
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+def test_states_have_32_bits_and_do_not_grow(name: str) -> None:
+    block, numbers = module_of(DECODED[name]).bfloat16(), set()
+    for tokens in (9, 40):
+        out, cache = decoded(block, draw(1, tokens, 16).bfloat16(), [tokens - 5, 5])
+        states = [x for key, x in cache.items() if key.startswith("state")]
         assert out.dtype == torch.bfloat16
-        assert {state.dtype for state in states} == {torch.float32}
+        assert {x.dtype for x in states} == {torch.float32}
+        numbers.add(sum(x.numel() for x in cache.values()))
+    assert len(numbers) == 1
 
 
 class Layer(nn.Module):
