@@ -13,13 +13,11 @@ from typing import Any, cast
 from torch import nn
 
 from nas.common.errors import GenomeError
-from nas.compiler.decoding import decode_lines
 from nas.compiler.inlining import file_source, inlined
 from nas.compiler.interpreter import ReferenceAttention
 from nas.compiler.masks import check_masks
 from nas.compiler.plan import Plan, check_sizes, make_plan
 from nas.compiler.source import Source
-from nas.compiler.source_parts import Written
 from nas.genome import Genome
 
 
@@ -43,7 +41,7 @@ def build_attention(
     if reference:
         return ReferenceAttention(plan, dim, heads, qkv_bias)
     check_sizes(dim, heads)
-    block_class = _load(write(plan, dim, heads, qkv_bias=qkv_bias).imported())
+    block_class = _load(Source(plan).write(dim, heads, qkv_bias).imported())
     try:
         block: Any = block_class(dim, heads)
     except ValueError as error:
@@ -57,27 +55,6 @@ def _check_call(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
     check_masks(*args, **kwargs)
 
 
-def write(
-    plan: Plan,
-    dim: int,
-    heads: int,
-    *,
-    qkv_bias: bool = False,
-    is_fast: bool = True,
-    fuse: bool = True,
-    decodes: bool = False,
-) -> Written:
-    """Return the source of a class ``Attention`` that computes the mechanism of a plan.
-
-    ``dim`` and ``heads`` are defaults of the constructor. Source ``is_fast`` if it uses all faster
-    classes of ``nas.compiler.kernels``, as in training, and not only those of a few torch
-    operations. With ``fuse`` one kernel call may replace several primitive calls. A class that
-    ``decodes`` has a method ``decode`` (``not_decodable`` names what a mechanism must not have).
-    """
-    decode = decode_lines if decodes else None
-    return Source(plan, is_fast, fuse).write(dim, heads, qkv_bias, decode)
-
-
 def plain_source(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -> str:
     """Return a Python file that imports only torch, with the genome's mechanism as readable code.
 
@@ -87,7 +64,7 @@ def plain_source(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -
         GenomeError: a primitive or parameter of the genome does not exist.
         ViolationError: the genome does not type-check.
     """
-    written = write(make_plan(genome), dim, heads, qkv_bias=qkv_bias, is_fast=False)
+    written = Source(make_plan(genome), is_fast=False).write(dim, heads, qkv_bias)
     return file_source([*inlined(written.roots), written.text])
 
 

@@ -56,9 +56,14 @@ _FUSED: Final = (softmax_attention, differential_attention)  # called like torch
 
 
 class Source:
-    """The source of a class ``Attention`` that computes the mechanism of a plan."""
+    """The source of a class ``Attention`` that computes the mechanism of a plan.
 
-    def __init__(self, plan: Plan, is_fast: bool, fuse: bool) -> None:
+    Source ``is_fast`` if it uses all faster classes of ``nas.compiler.kernels``, as in training,
+    and not only those of a few torch operations. With ``fuse`` one kernel call may replace several
+    primitive calls.
+    """
+
+    def __init__(self, plan: Plan, is_fast: bool = True, fuse: bool = True) -> None:
         self.formula = formula_of(plan)
         plan = distributed(plan) if fuse else plan
         calls = lower(plan) if fuse else {}
@@ -83,10 +88,13 @@ class Source:
         has_others = bool(readers or self.fused) and len(self.fused) < len(calls)
         self.has_kept = has_others or bool(self.flexible or self.twins)
 
-    def write(self, dim: int, heads: int, qkv_bias: bool, decode: Decode | None) -> Written:
+    def write(
+        self, dim: int, heads: int, qkv_bias: bool = False, decode: Decode | None = None
+    ) -> Written:
         """Return the text of the class, and what it uses.
 
-        ``decode`` returns the lines of a further method, and the steps whose modules it calls.
+        ``dim`` and ``heads`` are defaults of the constructor. ``decode`` returns the lines of a
+        further method, and the steps whose modules it calls.
         """
         forward = self._forward()
         further, called = decode(self) if decode else ([], set())

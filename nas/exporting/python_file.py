@@ -21,8 +21,10 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from nas.common.errors import ExportError
-from nas.compiler import build_attention, formula_of, make_plan, not_decodable, write
+from nas.compiler import build_attention, formula_of, make_plan
+from nas.compiler.decoding import decode_lines, not_decodable
 from nas.compiler.inlining import file_source, inlined
+from nas.compiler.source import Source
 from nas.exporting.formats import (
     EXPORTS,
     ExportFormat,
@@ -135,17 +137,12 @@ def class_sources(request: ExportRequest, *, fuse: bool = True, decodes: bool = 
     """Return the definitions of a file that imports only torch; the last is ``Attention``.
 
     The file of a hybrid defines ``StandardAttention``, of the layers without the mechanism, too.
-    With ``fuse``, torch's fused attention may be called. For ``decodes`` see ``write``.
+    With ``fuse``, torch's fused attention may be called. A class that ``decodes`` has a method
+    ``decode``, for which ``not_decodable`` must be empty.
     """
     classes = [
-        write(
-            make_plan(genome),
-            request.dim,
-            request.heads,
-            qkv_bias=request.qkv_bias,
-            is_fast=request.is_fast,
-            fuse=fuse,
-            decodes=decodes,
+        Source(make_plan(genome), request.is_fast, fuse).write(
+            request.dim, request.heads, request.qkv_bias, decode_lines if decodes else None
         )
         for genome in reversed(_genomes(request))
     ]

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from nas.compiler.kernels import faster
 from nas.compiler.kernels.attention import sum_of_pairs, visible_tokens
-from nas.genome.primitives.gated import Delta, decayed_products, log_decay, without_erased
+from nas.genome.primitives.gated import Delta, decayed_products, log_decay, unrolled, without_erased
 from nas.genome.primitives.tensors import Gates, Key, Mask, Query, Sums, Tokens, Values
 
 CHUNK: Final = 64
@@ -147,10 +147,8 @@ def solve_in_chunks(erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | 
         start, end = edges(gates)
         reading, written = erase * torch.exp(gates - start), keys * torch.exp(end - gates)
         kept = torch.exp(end - start).mT
-    # Autocast returns 16 bits from products; the solver accepts 32 and 64.
-    overlap = past_products(erase, keys, gates).to(values.dtype).tril(-1)
     both = torch.cat((values, reading), dim=-1)
-    solved = torch.linalg.solve_triangular(overlap, both, upper=False, unitriangular=True)
+    solved = unrolled(past_products(erase, keys, gates), both)
     fresh, corrections = solved.split((values.shape[-1], keys.shape[-1]), dim=-1)
     state = values.new_zeros(*keys.shape[:2], keys.shape[-1], values.shape[-1])
     out = []

@@ -189,7 +189,9 @@ class Scan(nn.Module):
         return (kept * tokens[:, :, None]).sum(dim=3)
 
 
-def unrolled(overlap: Float[Tensor, "b h n n"], tokens: Tokens) -> Tokens:
+def unrolled(
+    overlap: Float[Tensor, "... n n"], tokens: Float[Tensor, "... n w"]
+) -> Float[Tensor, "... n w"]:
     """Return u with u_i + sum_{j < i} overlap_ij u_j = tokens_i."""
     # Autocast returns 16 bits from products; the solver accepts 32 and 64.
     lower = overlap.to(tokens.dtype).tril(-1)
