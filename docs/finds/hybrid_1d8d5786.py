@@ -55,47 +55,16 @@ def unit_length(tokens: Tensor) -> Tensor:
     return F.normalize(exact, dim=-1, eps=1e-3).to(tokens.dtype)
 
 
-def is_traced() -> bool:
-    """Whether torch compiles or exports the code that calls this function, for any length."""
-    return torch.compiler.is_compiling()
-
-
 def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
     """Return whether linear attention first multiplies keys with values, which needs no pairs."""
-    if is_traced():  # the result must hold for any number of keys
+    if torch.compiler.is_compiling():  # the result must hold for any number of keys
         return not is_causal
     return keys > (max(256, width) if is_causal else width)
-
-
-def kept_tokens(tokens: Tensor, mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
-    """Return 1 for each visible and 0 for each hidden token, and their number at each query.
-
-    The number, in float32 or float64, is at least 1. The mask is the same for every query.
-    """
-    exact = torch.promote_types(tokens.dtype, torch.float32)
-    shape = 1, 1, tokens.shape[2], 1
-    kept = tokens.new_ones(shape, dtype=exact) if mask is None else mask.mT.to(exact)
-    count = kept.cumsum(dim=-2) if is_causal else kept.sum(dim=-2, keepdim=True)
-    return kept, count.clamp(min=1)
-
-
-def past_keys(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return ``mask`` with later keys hidden from each query."""
-    shape = (query.shape[2], key.shape[2])
-    past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
-    return past if mask is None else mask & past
 
 
 def repeat_heads(x: Tensor, heads: int) -> Tensor:
     """Return g heads repeated heads / g times: head i is a copy of head i // (heads / g)."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
-
-
-def sum_of_all(query: Tensor, key: Tensor, values: Tensor) -> Tensor:
-    """Return query·(key^T·values); heads with the same keys and values share the inner product."""
-    groups = max(key.shape[1], values.shape[1])
-    sums = repeat_heads(key, groups).transpose(-2, -1) @ repeat_heads(values, groups)
-    return query @ repeat_heads(sums, query.shape[1])
 
 
 def count_visible(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -109,9 +78,19 @@ def count_visible(scores: Tensor, mask: Tensor | None) -> Tensor:
     return visible.clamp(min=1).to(exact)
 
 
-def sum_of_pairs(weights: Tensor, values: Tensor, mask: Tensor | None, divide: bool) -> Tensor:
+def past_keys(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return ``mask`` with later keys hidden from each query."""
+    shape = (query.shape[2], key.shape[2])
+    past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
+    return past if mask is None else mask & past
+
+
+def sum_of_pairs(
+    weights: Tensor, values: Tensor, mask: Tensor | None, is_causal: bool, divide: bool
+) -> Tensor:
     """Return the sums of the visible values times their weights, or with ``divide`` the means."""
     values = repeat_heads(values, weights.shape[1])
+    mask = past_keys(weights, weights.mT, mask) if is_causal else mask
     if divide:
         weights = weights / count_visible(weights, mask).to(weights.dtype)
     return (weights if mask is None else weights.masked_fill(~mask, 0.0)) @ values
@@ -143,6 +122,18 @@ def sums_so_far(query: Tensor, key: Tensor, values: Tensor) -> Tensor:
     ]
 
 
+def visible_tokens(tokens: Tensor, mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
+    """Return the tokens, with zeros for hidden ones, and the number of visible ones at each query.
+
+    The number, in float32 or float64, is at least 1. The mask is the same for every query.
+    """
+    exact = torch.promote_types(tokens.dtype, torch.float32)
+    shape = 1, 1, tokens.shape[2], 1
+    kept = tokens.new_ones(shape, dtype=exact) if mask is None else mask.mT.to(exact)
+    count = kept.cumsum(dim=-2) if is_causal else kept.sum(dim=-2, keepdim=True)
+    return tokens if mask is None else tokens * kept.to(tokens.dtype), count.clamp(min=1)
+
+
 def linear_attention(
     query: Tensor,
     key: Tensor,
@@ -161,21 +152,16 @@ def linear_attention(
     query = query * scale if scale != 1.0 else query
     keys, width = key.shape[2:]
     if is_by_sums(keys, width, is_causal) and (mask is None or mask.shape[-2] == 1):
-        kept, count = kept_tokens(values, mask, is_causal)
-        values = values if mask is None else values * kept.to(values.dtype)
+        values, count = visible_tokens(values, mask, is_causal)
         if is_causal:
             sums = sums_so_far(query, key, values)
             return sums / count.to(query.dtype) if divide else sums
-        return sum_of_all(query, key, values / count.to(values.dtype) if divide else values)
-    mask = past_keys(query, key, mask) if is_causal else mask
-    return sum_of_pairs(query @ repeat_heads(key, query.shape[1]).mT, values, mask, divide)
-
-
-def add_recent(cache: dict[str, Tensor], name: str, tokens: Tensor, count: int) -> Tensor:
-    """Return the cached tokens, then the new ones; of these the cache keeps the last ``count``."""
-    tokens = add_tokens(cache, name, tokens)
-    cache[name] = tokens[:, :, -count:]
-    return tokens
+        values = values / count.to(values.dtype) if divide else values
+        groups = max(key.shape[1], values.shape[1])  # whose heads have the same keys and values
+        sums = repeat_heads(key, groups).mT @ repeat_heads(values, groups)
+        return query @ repeat_heads(sums, query.shape[1])
+    weights = query @ repeat_heads(key, query.shape[1]).mT
+    return sum_of_pairs(weights, values, mask, is_causal, divide)
 
 
 def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
@@ -294,7 +280,8 @@ def continue_delta(
     erase, keys, values = rule.operands(keys, tokens, x, None)
     state = empty_state(keys, values) if state is None else state
     passed = gates[0] if gates else torch.zeros_like(keys[..., :1])
-    out = rule.solve(erase, keys, values - read_state(state, erase, passed), *(gates or (None,)))
+    values = values - read_state(state, erase, passed)
+    out = rule.solve(erase, keys, values, gates[0] if gates else None)
     return out.to(tokens.dtype), next_state(state, keys, out, passed)
 
 
@@ -376,7 +363,8 @@ def is_in_chunks(tokens: int, gates: int) -> bool:
     With gates of features, each pair has an exponential for each feature. A traced graph, which is
     valid for any number of tokens, computes all pairs.
     """
-    return not is_traced() and tokens > (CHUNK * (2 - gates) if gates < 2 else PAIRED_TOKENS)
+    most = CHUNK * (2 - gates) if gates < 2 else PAIRED_TOKENS
+    return tokens > most and not torch.compiler.is_compiling()
 
 
 def past_products(query: Tensor, key: Tensor, gates: Tensor | None) -> Tensor:
@@ -418,10 +406,8 @@ def solve_in_chunks(erase: Tensor, keys: Tensor, values: Tensor, gates: Tensor |
         start, end = edges(gates)
         reading, written = erase * torch.exp(gates - start), keys * torch.exp(end - gates)
         kept = torch.exp(end - start).mT
-    # Autocast returns 16 bits from products; the solver accepts 32 and 64.
-    overlap = past_products(erase, keys, gates).to(values.dtype).tril(-1)
     both = torch.cat((values, reading), dim=-1)
-    solved = torch.linalg.solve_triangular(overlap, both, upper=False, unitriangular=True)
+    solved = unrolled(past_products(erase, keys, gates), both)
     fresh, corrections = solved.split((values.shape[-1], keys.shape[-1]), dim=-1)
     state = values.new_zeros(*keys.shape[:2], keys.shape[-1], values.shape[-1])
     out = []
@@ -588,17 +574,20 @@ class Attention(nn.Module):
         q = self.wq(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k = self.wk(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         v = self.wv(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        q_0 = add_recent(cache, "q_0", q, 3)
+        q_0 = add_tokens(cache, "q_0", q)
+        cache["q_0"] = q_0[:, :, -3:]
         tokens_0 = self.short_conv_0(q_0)[:, :, -n:]
         tokens_1 = F.silu(tokens_0)
         tokens_2 = unit_length(tokens_1)
         tokens_3 = F.relu(tokens_2)
-        k_4 = add_recent(cache, "k_4", k, 3)
+        k_4 = add_tokens(cache, "k_4", k)
+        cache["k_4"] = k_4[:, :, -3:]
         tokens_4 = self.short_conv_4(k_4)[:, :, -n:]
         tokens_5 = F.silu(tokens_4)
         tokens_6 = unit_length(tokens_5)
         tokens_7 = F.relu(tokens_6)
-        v_10 = add_recent(cache, "v_10", v, 3)
+        v_10 = add_tokens(cache, "v_10", v)
+        cache["v_10"] = v_10[:, :, -3:]
         tokens_10 = self.short_conv_10(v_10)[:, :, -n:]
         tokens_11 = F.silu(tokens_10)
         tokens_12, cache["state_12"] = continue_delta(

@@ -48,13 +48,6 @@ def add_gates(cache: dict[str, Tensor], name: str, gates: Tensor) -> Tensor:
     return add_tokens(cache, name, gates + cache[name][:, :, -1:] if name in cache else gates)
 
 
-def add_recent(cache: dict[str, Tensor], name: str, tokens: Tensor, count: int) -> Tensor:
-    """Return the cached tokens, then the new ones; of these the cache keeps the last ``count``."""
-    tokens = add_tokens(cache, name, tokens)
-    cache[name] = tokens[:, :, -count:]
-    return tokens
-
-
 class ScaledDotProduct(nn.Module):
     """Dot products of queries and keys: scores_ij = q_i · k_j / sqrt(r), r = ``rank``.
 
@@ -260,7 +253,8 @@ class Attention(nn.Module):
             past_gates_1[:, :, start:], past_gates_1.mT
         ).to(scores_0.dtype)
         weights_3 = self.softmax_3(scores_2, mask=mask)
-        v_4 = add_recent(cache, "v_4", v, 2)
+        v_4 = add_tokens(cache, "v_4", v)
+        cache["v_4"] = v_4[:, :, -2:]
         tokens_4 = self.short_conv_4(v_4)[:, :, -n:]
         past_tokens_4 = add_tokens(cache, "tokens_4", tokens_4)
         tokens_5 = weights_3 @ past_tokens_4

@@ -38,13 +38,6 @@ def add_gates(cache: dict[str, Tensor], name: str, gates: Tensor) -> Tensor:
     return add_tokens(cache, name, gates + cache[name][:, :, -1:] if name in cache else gates)
 
 
-def add_recent(cache: dict[str, Tensor], name: str, tokens: Tensor, count: int) -> Tensor:
-    """Return the cached tokens, then the new ones; of these the cache keeps the last ``count``."""
-    tokens = add_tokens(cache, name, tokens)
-    cache[name] = tokens[:, :, -count:]
-    return tokens
-
-
 class ScaledDotProduct(nn.Module):
     """Dot products of queries and keys: scores_ij = q_i · k_j / sqrt(r), r = ``rank``.
 
@@ -295,7 +288,8 @@ class Attention(nn.Module):
         tokens_4 = self.weighted_sum_4(
             weights_3, past_v.repeat_interleave(self.q_heads // past_v.shape[1], dim=1)
         )
-        tokens_4_5 = add_recent(cache, "tokens_4_5", tokens_4, 1)
+        tokens_4_5 = add_tokens(cache, "tokens_4_5", tokens_4)
+        cache["tokens_4_5"] = tokens_4_5[:, :, -1:]
         tokens_5 = self.token_shift_5(tokens_4_5)[:, :, -n:]
         return self.wo(tokens_5.transpose(1, 2).flatten(2))
 
