@@ -86,9 +86,9 @@ def not_decodable(plan: Plan) -> tuple[str, ...]:
 def decode_lines(source: Source) -> tuple[list[str], set[int]]:
     """Return the lines of the method, and the steps whose modules it calls."""
     plan, fused = source.plan, {call.sum.index: call for call in source.fused}
-    sums: dict[int, Lowered] = {}  # linear attention and means, which need no weights
-    if not plan.is_windowed:
-        sums = {i: c for i, c in source.calls.items() if c.is_linear or c.score is None}
+    calls = {} if plan.is_windowed else source.calls
+    # Linear attention and means, which need no weights.
+    sums = {i: call for i, call in calls.items() if call.is_linear or call.score is None}
     needed = live(plan, fused | sums)
     steps = [step for step in plan.steps if step.index in needed]
     lines, cached = [], []

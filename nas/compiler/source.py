@@ -234,11 +234,9 @@ class Source:
 
     def _call(self, call: Lowered) -> list[str]:
         """Return the lines that call a kernel in place of the steps that it replaces."""
-        if call.function in _FUSED:
-            return [
-                self.fused_line(call, is_causal=bool(self._is_causal) and not self.pair_readers)
-            ]
         causal, name = self._is_causal, call.sum.variable
+        if call.function in _FUSED:
+            return [self.fused_line(call, is_causal=bool(causal) and not self.pair_readers)]
         is_biased = call.function is biased_attention and not self.is_fast
         function = self.use(with_features if is_biased else call.function)
         mask = "kept" if causal and self.has_kept else "mask"

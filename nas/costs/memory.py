@@ -30,11 +30,10 @@ def kv_cache_bytes_per_token(plan: Plan, context: CostContext) -> float:
     plan = distributed(plan)
     sizes = context.sizes._replace(tokens=context.cached_tokens or context.sizes.tokens)
     mask, held = plan.genome.visibility, sizes.tokens  # held: the tokens whose rows are cached
-    sums: dict[int, Lowered] = {}  # kernel calls that run as sums over the keys
-    if mask.window is None:
-        sums = {i: call for i, call in lower(plan).items() if call.is_linear or call.score is None}
-    else:
+    if mask.window is not None:
         held = min(held, mask.window + mask.global_tokens)
+    calls = {} if plan.is_windowed else lower(plan)  # those below run as sums over the keys
+    sums = {i: call for i, call in calls.items() if call.is_linear or call.score is None}
     states, again = 0, frozenset[Ref]()  # again: operands without a state to replace them
     for step in plan.steps:
         if step.primitive.needs_all_tokens and not step.is_paired:

@@ -136,9 +136,8 @@ def sums_so_far(
     """
     heads, n = query.shape[1:3]
     rows, columns, row_values = (in_rows(repeat_heads(x, heads)) for x in (query, key, values))
-    return with_earlier((rows @ columns.mT).tril() @ row_values, rows, columns, row_values)[
-        :, :, :n
-    ]
+    within = (rows @ columns.mT).tril() @ row_values
+    return with_earlier(within, rows, columns, row_values)[:, :, :n]
 
 
 def in_rows(tokens: Tokens) -> Float[Tensor, "b h m 128 w"]:

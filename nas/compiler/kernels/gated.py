@@ -80,11 +80,10 @@ def gated_sums(query: Tokens, key: Tokens, values: Tokens, gates: Gates) -> Toke
     kept = start - end.transpose(2, 3)
     later = torch.ones(kept.shape[2:4], dtype=torch.bool, device=kept.device).tril(-1)
     kept = kept.masked_fill(~later[:, :, None], -torch.inf).exp()
-    states = (
-        torch.einsum("bhxyg,bhygv->bhxgv", kept, sums)
-        if kept.shape[-1] > 1
-        else ((kept[..., 0] @ sums.flatten(3)).unflatten(3, sums.shape[3:]))
-    )
+    if kept.shape[-1] > 1:
+        states = torch.einsum("bhxyg,bhygv->bhxgv", kept, sums)
+    else:
+        states = (kept[..., 0] @ sums.flatten(3)).unflatten(3, sums.shape[3:])
     return (within + (query * torch.exp(gates - start)) @ states).flatten(2, 3)[:, :, :length]
 
 

@@ -48,9 +48,8 @@ def quadratic_attention(
         rows, columns = (quadratic_features(x, is_square) for x in (rows, columns))
         sums = with_earlier(within, rows, columns, row_values)[:, :, :count]
     else:
-        sums = quadratic_features(query, is_square) @ (
-            quadratic_features(key, is_square).mT @ values
-        )
+        query, key = (quadratic_features(x, is_square) for x in (query, key))
+        sums = query @ (key.mT @ values)
     return sums / visible.to(sums.dtype) if divide else sums
 
 
