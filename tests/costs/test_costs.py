@@ -106,6 +106,8 @@ def test_costs_of_multi_head_attention_equal_their_formulas() -> None:
     assert cost["attention_macs"] == 2 * n * n * d
     assert cost["params"] == 4 * d * d + d
     assert cost["kv_cache_bytes_per_token"] == 2 * 2 * d
+    gated = attention_cost(MECHANISMS["forgetting"].genome, dim=d, heads=4, tokens=n)
+    assert gated["kv_cache_bytes_per_token"] == 2 * 2 * d + 4 * 4  # sums of gates have 32 bits
     # the scale and the softmax of each score, apart from multiply-adds
     assert cost["elementwise"] == 2 * 4 * n * n
     # biases, two layer norms and a feed-forward of width 4 d around it
@@ -127,7 +129,7 @@ def test_softmax_attention_of_unequal_widths_counts_no_padding(tokens: int) -> N
     assert cost["attention_macs"] == tokens**2 * (32 + 64)
 
 
-def test_cache_holds_the_operands_of_a_step_without_state() -> None:
+def test_cache_holds_the_operands_of_a_step_without_state_which_export_cannot_decode() -> None:
     def sums(tokens: Tensor) -> Tensor:
         return tokens.cumsum(dim=2)
 
@@ -139,10 +141,7 @@ def test_cache_holds_the_operands_of_a_step_without_state() -> None:
 
     assert cached() == 2 * 3 * 16  # keys, values and results of the step
     assert cached(is_causal_safe=lambda params: False) == 2 * 2 * 16
-
-
-def test_a_step_without_recurrence_cannot_be_exported_with_a_method_decode() -> None:
-    with registered(lambda tokens: tokens.cumsum(dim=2)):
+    with registered(sums):
         REGISTRY["custom"].module.needs_all_tokens = True
         with pytest.raises(ExportError, match=r"custom declares no recurrence, .* --no-causal\.$"):
             python_file(ExportRequest(build(*CUSTOM), 16, 4, is_causal=True))
@@ -187,11 +186,6 @@ def test_cache_of_a_window_or_of_sums_does_not_grow() -> None:
     assert cache_bytes(linear, 100) == 2 * 64 * 8 / 100  # keys times values, of each head
     assert cache_bytes(linear, 3) == 2 * 2 * 64  # rows of few tokens are smaller than the sums
     assert cache_bytes(MECHANISMS["uniform"].genome, 100) == 2 * 64 / 100
-
-
-def test_sums_of_forget_gates_are_cached_in_32_bits() -> None:
-    cost = attention_cost(MECHANISMS["forgetting"].genome, dim=64, heads=4, tokens=9)
-    assert cost["kv_cache_bytes_per_token"] == 2 * 2 * 64 + 4 * 4  # 1.06 of mha
 
 
 def context(depth: int = 3, tokens: int = 65) -> CostContext:

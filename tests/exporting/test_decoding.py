@@ -25,11 +25,7 @@ from tests.samples import samples
 from tests.tensors import add_noise, draw
 
 GENOMES = Path(__file__).parents[2] / "docs" / "genomes"
-FINDS = {
-    path.stem: load_genome(path)
-    for path in sorted(GENOMES.glob("*.json"))
-    if not path.stem.startswith("image")
-}
+FINDS = {path.stem: load_genome(path) for path in sorted(GENOMES.glob("[!i]*.json"))}  # no images
 NAMED = {name: entry.genome for name, entry in MECHANISMS.items()}
 NAMED["convolution"] = build(("short_conv", ["v"]), has_wq=False, has_wk=False)
 DECODED = NAMED | FINDS
@@ -70,15 +66,8 @@ def test_random_mechanisms_are_decoded(space: str) -> None:
         check(genome, [1, 2, 6, 1, 1, 3])
 
 
-@pytest.mark.parametrize("name", ["deltanet", "kda", "mamba2", "hgrn", "hgrn2", "based", "uniform"])
-def test_long_prompts_are_computed_in_chunks(name: str) -> None:
-    check(NAMED[name], [140, 1, 9])
-
-
-SIZED = DECODED.keys() - {"mla", "sw_sqa", "flex_sqa"}  # which cache more than they need
-
-
-@pytest.mark.parametrize("name", sorted(SIZED))
+# The three others cache more than they need.
+@pytest.mark.parametrize("name", sorted(DECODED.keys() - {"mla", "sw_sqa", "flex_sqa"}))
 def test_cache_has_the_size_that_costs_state(name: str) -> None:
     block, context = module_of(DECODED[name], 64).bfloat16(), CostContext(ModelSizes(64, 4, 8, 100))
     _, cache = decoded(block, draw(1, 100, 64).bfloat16(), [100])
@@ -94,12 +83,12 @@ CONSTANT += ["hgrn2", "based", "rebased", "uniform", "hybrid_1d8d5786"]
 
 @pytest.mark.parametrize("name", CONSTANT)
 def test_states_have_32_bits_and_do_not_grow(name: str) -> None:
+    check(DECODED[name], [140, 1, 9])  # in chunks
     block, numbers = module_of(DECODED[name]).bfloat16(), set()
     for tokens in (9, 40):
         out, cache = decoded(block, draw(1, tokens, 16).bfloat16(), [tokens - 5, 5])
-        states = [x for key, x in cache.items() if key.startswith("state")]
         assert out.dtype == torch.bfloat16
-        assert {x.dtype for x in states} == {torch.float32}
+        assert {x.dtype for key, x in cache.items() if key.startswith("state")} == {torch.float32}
         numbers.add(sum(x.numel() for x in cache.values()))
     assert len(numbers) == 1
 
