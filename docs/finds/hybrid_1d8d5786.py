@@ -117,9 +117,8 @@ def sums_so_far(query: Tensor, key: Tensor, values: Tensor) -> Tensor:
     """
     heads, n = query.shape[1:3]
     rows, columns, row_values = (in_rows(repeat_heads(x, heads)) for x in (query, key, values))
-    return with_earlier((rows @ columns.mT).tril() @ row_values, rows, columns, row_values)[
-        :, :, :n
-    ]
+    within = (rows @ columns.mT).tril() @ row_values
+    return with_earlier(within, rows, columns, row_values)[:, :, :n]
 
 
 def visible_tokens(tokens: Tensor, mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
