@@ -4,6 +4,7 @@ An attention mechanism as a torch module; run as a program, this file tests itse
 
     block = Attention(dim=64, heads=4)
     y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)
+    y = block.decode(x, cache)  # the next tokens of a causal text; cache = {} at its start
 
 A hybrid's mechanism: 3 of every 4 layers.
 The attention of a model's layers:
@@ -41,53 +42,29 @@ from torch.nn import functional as F
 from torch.nn.functional import scaled_dot_product_attention
 
 
+def add_tokens(cache: dict[str, Tensor], name: str, tokens: Tensor) -> Tensor:
+    """Add tokens to those that the cache holds, and return all of them."""
+    # A copy, since the tokens may be a view of the caller's x.
+    cache[name] = torch.cat((cache[name], tokens), dim=2) if name in cache else tokens.clone()
+    return cache[name]
+
+
 def unit_length(tokens: Tensor) -> Tensor:
     """Return each token x divided by max(|x|, 1e-3); the limit bounds the gradient near zero."""
     exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
     return F.normalize(exact, dim=-1, eps=1e-3).to(tokens.dtype)
 
 
-def is_traced() -> bool:
-    """Whether torch compiles or exports the code that calls this function, for any length."""
-    return torch.compiler.is_compiling()
-
-
 def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
     """Return whether linear attention first multiplies keys with values, which needs no pairs."""
-    if is_traced():  # the result must hold for any number of keys
+    if torch.compiler.is_compiling():  # the result must hold for any number of keys
         return not is_causal
     return keys > (max(256, width) if is_causal else width)
-
-
-def kept_tokens(tokens: Tensor, mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
-    """Return 1 for each visible and 0 for each hidden token, and their number at each query.
-
-    The number, in float32 or float64, is at least 1. The mask is the same for every query.
-    """
-    exact = torch.promote_types(tokens.dtype, torch.float32)
-    shape = 1, 1, tokens.shape[2], 1
-    kept = tokens.new_ones(shape, dtype=exact) if mask is None else mask.mT.to(exact)
-    count = kept.cumsum(dim=-2) if is_causal else kept.sum(dim=-2, keepdim=True)
-    return kept, count.clamp(min=1)
-
-
-def past_keys(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return ``mask`` with later keys hidden from each query."""
-    shape = (query.shape[2], key.shape[2])
-    past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
-    return past if mask is None else mask & past
 
 
 def repeat_heads(x: Tensor, heads: int) -> Tensor:
     """Return g heads repeated heads / g times: head i is a copy of head i // (heads / g)."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
-
-
-def sum_of_all(query: Tensor, key: Tensor, values: Tensor) -> Tensor:
-    """Return query·(key^T·values); heads with the same keys and values share the inner product."""
-    groups = max(key.shape[1], values.shape[1])
-    sums = repeat_heads(key, groups).transpose(-2, -1) @ repeat_heads(values, groups)
-    return query @ repeat_heads(sums, query.shape[1])
 
 
 def count_visible(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -101,9 +78,19 @@ def count_visible(scores: Tensor, mask: Tensor | None) -> Tensor:
     return visible.clamp(min=1).to(exact)
 
 
-def sum_of_pairs(weights: Tensor, values: Tensor, mask: Tensor | None, divide: bool) -> Tensor:
+def past_keys(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return ``mask`` with later keys hidden from each query."""
+    shape = (query.shape[2], key.shape[2])
+    past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
+    return past if mask is None else mask & past
+
+
+def sum_of_pairs(
+    weights: Tensor, values: Tensor, mask: Tensor | None, is_causal: bool, divide: bool
+) -> Tensor:
     """Return the sums of the visible values times their weights, or with ``divide`` the means."""
     values = repeat_heads(values, weights.shape[1])
+    mask = past_keys(weights, weights.mT, mask) if is_causal else mask
     if divide:
         weights = weights / count_visible(weights, mask).to(weights.dtype)
     return (weights if mask is None else weights.masked_fill(~mask, 0.0)) @ values
@@ -130,9 +117,20 @@ def sums_so_far(query: Tensor, key: Tensor, values: Tensor) -> Tensor:
     """
     heads, n = query.shape[1:3]
     rows, columns, row_values = (in_rows(repeat_heads(x, heads)) for x in (query, key, values))
-    return with_earlier((rows @ columns.mT).tril() @ row_values, rows, columns, row_values)[
-        :, :, :n
-    ]
+    within = (rows @ columns.mT).tril() @ row_values
+    return with_earlier(within, rows, columns, row_values)[:, :, :n]
+
+
+def visible_tokens(tokens: Tensor, mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
+    """Return the tokens, with zeros for hidden ones, and the number of visible ones at each query.
+
+    The number, in float32 or float64, is at least 1. The mask is the same for every query.
+    """
+    exact = torch.promote_types(tokens.dtype, torch.float32)
+    shape = 1, 1, tokens.shape[2], 1
+    kept = tokens.new_ones(shape, dtype=exact) if mask is None else mask.mT.to(exact)
+    count = kept.cumsum(dim=-2) if is_causal else kept.sum(dim=-2, keepdim=True)
+    return tokens if mask is None else tokens * kept.to(tokens.dtype), count.clamp(min=1)
 
 
 def linear_attention(
@@ -153,14 +151,16 @@ def linear_attention(
     query = query * scale if scale != 1.0 else query
     keys, width = key.shape[2:]
     if is_by_sums(keys, width, is_causal) and (mask is None or mask.shape[-2] == 1):
-        kept, count = kept_tokens(values, mask, is_causal)
-        values = values if mask is None else values * kept.to(values.dtype)
+        values, count = visible_tokens(values, mask, is_causal)
         if is_causal:
             sums = sums_so_far(query, key, values)
             return sums / count.to(query.dtype) if divide else sums
-        return sum_of_all(query, key, values / count.to(values.dtype) if divide else values)
-    mask = past_keys(query, key, mask) if is_causal else mask
-    return sum_of_pairs(query @ repeat_heads(key, query.shape[1]).mT, values, mask, divide)
+        values = values / count.to(values.dtype) if divide else values
+        groups = max(key.shape[1], values.shape[1])  # whose heads have the same keys and values
+        sums = repeat_heads(key, groups).mT @ repeat_heads(values, groups)
+        return query @ repeat_heads(sums, query.shape[1])
+    weights = query @ repeat_heads(key, query.shape[1]).mT
+    return sum_of_pairs(weights, values, mask, is_causal, divide)
 
 
 def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
@@ -175,34 +175,6 @@ def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
     if visible.shape[2] not in (1, tokens.shape[2]):
         return tokens
     return tokens.masked_fill(~visible, 0.0)
-
-
-class ShortConv(nn.Module):
-    """Depthwise convolution over the tokens, with one kernel for each feature of each head.
-
-    out_t = b + sum_s w_s tokens_{t-s}, with s = 0 to kernel - 1 if causal. Otherwise the kernel is
-    centred on t, and an even kernel covers one token more to the right. Padding and tokens beyond
-    the edges count as zeros. ``init`` is ``random``; ``identity`` for out_t = tokens_t; or
-    ``residual`` for the sum of both.
-    """
-
-    def __init__(
-        self, heads: int, width: int, *, kernel: int = 3, causal: bool = True, init: str = "random"
-    ) -> None:
-        super().__init__()
-        self.reach = (kernel - 1, 0) if causal else ((kernel - 1) // 2, kernel // 2)
-        self.conv = nn.Conv1d(heads * width, heads * width, kernel, groups=heads * width)
-        if init != "random":
-            with torch.no_grad():
-                if init == "identity":
-                    for parameter in self.conv.parameters():
-                        parameter.zero_()
-                self.conv.weight[:, :, self.reach[0]] += 1.0
-
-    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        padded = F.pad(drop_padding(tokens, mask), (0, 0, *self.reach))
-        mixed = self.conv(padded.transpose(2, 3).flatten(1, 2))
-        return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
 
 
 def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
@@ -267,14 +239,101 @@ class Delta(nn.Module):
         x: Tensor,
         mask: Tensor | None = None,
     ) -> Tensor:
+        return self.solve(*self.operands(keys, tokens, x, mask), gates).to(tokens.dtype)
+
+    def operands(
+        self, keys: Tensor, tokens: Tensor, x: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return b_i k_i, k_i and b_i v_i, in float32 at least."""
         exact = torch.promote_types(tokens.dtype, torch.float32)
         strength = drop_padding(torch.sigmoid(self.strength(x)).mT[..., None], mask).to(exact)
         keys = unit_length(keys.to(exact))
-        values = strength * tokens.to(exact)
-        return self.solve(strength * keys, keys, values, gates).to(tokens.dtype)
+        return strength * keys, keys, strength * tokens.to(exact)
 
     def solve(self, erase: Tensor, keys: Tensor, values: Tensor, gates: Tensor | None) -> Tensor:
         return without_erased(erase, keys, values, gates)
+
+
+def empty_state(keys: Tensor, values: Tensor) -> Tensor:
+    """Return the state before the first token, in float32 at least."""
+    exact = torch.promote_types(values.dtype, torch.float32)
+    return values.new_zeros(*keys.shape[:2], keys.shape[3], values.shape[3], dtype=exact)
+
+
+def next_state(state: Tensor, keys: Tensor, values: Tensor, gates: Tensor) -> Tensor:
+    """Return the last of the states S_t = diag(f_t) S_{t-1} + k_t^T v_t, with forget gates f."""
+    last = gates[:, :, -1:]
+    written = (keys * torch.exp(last - gates)).to(state.dtype).mT @ values.to(state.dtype)
+    return torch.exp(last).mT * state + written
+
+
+def read_state(state: Tensor, queries: Tensor, gates: Tensor) -> Tensor:
+    """Return q_i diag(c_i) S for each query q_i, with the product c_i of the gates up to i."""
+    return (queries * torch.exp(gates)).to(state.dtype) @ state
+
+
+def continue_delta(
+    rule: Delta, state: Tensor | None, keys: Tensor, tokens: Tensor, *gates: Tensor, x: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return ``rule(keys, tokens, *gates, x=x)`` after earlier tokens' state, and the new state."""
+    erase, keys, values = rule.operands(keys, tokens, x, None)
+    state = empty_state(keys, values) if state is None else state
+    passed = gates[0] if gates else torch.zeros_like(keys[..., :1])
+    values = values - read_state(state, erase, passed)
+    out = rule.solve(erase, keys, values, gates[0] if gates else None)
+    return out.to(tokens.dtype), next_state(state, keys, out, passed)
+
+
+def with_past(
+    state: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    values: Tensor,
+    *gates: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return linear attention, which is not divided, after earlier tokens, and the next state.
+
+    Products of pairs are computed in chunks, each of which continues from the state before it.
+    """
+    heads, groups, sums = query.shape[1], max(key.shape[1], values.shape[1]), []
+    key, values = repeat_heads(key, groups), repeat_heads(values, groups)
+    state = empty_state(key, values) if state is None else state
+    (passed,) = gates or (torch.zeros_like(query[:, :1, :, :1]),)
+    for i in range(0, query.shape[2], 64):
+        q, k, v, c = (x[:, :, i : i + 64] for x in (query, key, values, passed))
+        c = c - passed[:, :, i - 1 : i] if i else c
+        new = decayed_products(q, repeat_heads(k, heads), c, c).tril() @ repeat_heads(v, heads)
+        sums.append(new + read_state(repeat_heads(state, heads), q, c))
+        state = next_state(state, k, v, c)
+    return torch.cat(sums, dim=2).to(values.dtype), state
+
+
+class ShortConv(nn.Module):
+    """Depthwise convolution over the tokens, with one kernel for each feature of each head.
+
+    out_t = b + sum_s w_s tokens_{t-s}, with s = 0 to kernel - 1 if causal. Otherwise the kernel is
+    centred on t, and an even kernel covers one token more to the right. Padding and tokens beyond
+    the edges count as zeros. ``init`` is ``random``; ``identity`` for out_t = tokens_t; or
+    ``residual`` for the sum of both.
+    """
+
+    def __init__(
+        self, heads: int, width: int, *, kernel: int = 3, causal: bool = True, init: str = "random"
+    ) -> None:
+        super().__init__()
+        self.reach = (kernel - 1, 0) if causal else ((kernel - 1) // 2, kernel // 2)
+        self.conv = nn.Conv1d(heads * width, heads * width, kernel, groups=heads * width)
+        if init != "random":
+            with torch.no_grad():
+                if init == "identity":
+                    for parameter in self.conv.parameters():
+                        parameter.zero_()
+                self.conv.weight[:, :, self.reach[0]] += 1.0
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        padded = F.pad(drop_padding(tokens, mask), (0, 0, *self.reach))
+        mixed = self.conv(padded.transpose(2, 3).flatten(1, 2))
+        return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
 
 
 def edges(gates: Tensor) -> tuple[Tensor, Tensor]:
@@ -303,7 +362,8 @@ def is_in_chunks(tokens: int, gates: int) -> bool:
     With gates of features, each pair has an exponential for each feature. A traced graph, which is
     valid for any number of tokens, computes all pairs.
     """
-    return not is_traced() and tokens > (CHUNK * (2 - gates) if gates < 2 else PAIRED_TOKENS)
+    most = CHUNK * (2 - gates) if gates < 2 else PAIRED_TOKENS
+    return tokens > most and not torch.compiler.is_compiling()
 
 
 def past_products(query: Tensor, key: Tensor, gates: Tensor | None) -> Tensor:
@@ -345,10 +405,8 @@ def solve_in_chunks(erase: Tensor, keys: Tensor, values: Tensor, gates: Tensor |
         start, end = edges(gates)
         reading, written = erase * torch.exp(gates - start), keys * torch.exp(end - gates)
         kept = torch.exp(end - start).mT
-    # Autocast returns 16 bits from products; the solver accepts 32 and 64.
-    overlap = past_products(erase, keys, gates).to(values.dtype).tril(-1)
     both = torch.cat((values, reading), dim=-1)
-    solved = torch.linalg.solve_triangular(overlap, both, upper=False, unitriangular=True)
+    solved = unrolled(past_products(erase, keys, gates), both)
     fresh, corrections = solved.split((values.shape[-1], keys.shape[-1]), dim=-1)
     state = values.new_zeros(*keys.shape[:2], keys.shape[-1], values.shape[-1])
     out = []
@@ -429,6 +487,22 @@ class StandardAttention(nn.Module):
         tokens_2 = scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal and mask is None)
         return self.wo(tokens_2.transpose(1, 2).flatten(2))
 
+    def decode(self, x: Tensor, cache: dict[str, Tensor]) -> Tensor:
+        """Return the outputs of the next tokens x of a causal text, and add them to the cache.
+
+        Each layer has a cache of its own, which is empty before the first token. Axis 0 of its
+        tensors is the batch. They are replaced, never changed, so that dict(cache) is a copy.
+        """
+        start, n = cache["k"].shape[2] if cache else 0, x.shape[1]
+        mask = torch.ones(n, start + n, dtype=torch.bool, device=x.device).tril(start)
+        q = self.wq(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k = self.wk(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        v = self.wv(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        past_k = add_tokens(cache, "k", k)
+        past_v = add_tokens(cache, "v", v)
+        tokens_2 = scaled_dot_product_attention(q, past_k, past_v, mask)
+        return self.wo(tokens_2.transpose(1, 2).flatten(2))
+
 
 class Attention(nn.Module):
     """A1 = SiLU(conv_4(K)[init=identity]); (RMS((ReLU(SiLU(conv_4(Q)[init=identity])/|SiLU(conv
@@ -485,6 +559,41 @@ class Attention(nn.Module):
         tokens_12 = self.delta_12(tokens_5, tokens_11, x=x, mask=mask)
         tokens_13 = linear_attention(
             tokens_3, tokens_7, tokens_12, kept, self.scale_8, is_causal=is_causal, divide=False
+        )
+        tokens_14 = self.rms_norm_14(tokens_13)
+        return self.wo(tokens_14.transpose(1, 2).flatten(2))
+
+    def decode(self, x: Tensor, cache: dict[str, Tensor]) -> Tensor:
+        """Return the outputs of the next tokens x of a causal text, and add them to the cache.
+
+        Each layer has a cache of its own, which is empty before the first token. Axis 0 of its
+        tensors is the batch. They are replaced, never changed, so that dict(cache) is a copy.
+        """
+        n = x.shape[1]
+        q = self.wq(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k = self.wk(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        v = self.wv(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        q_0 = add_tokens(cache, "q_0", q)
+        cache["q_0"] = q_0[:, :, -3:]
+        tokens_0 = self.short_conv_0(q_0)[:, :, -n:]
+        tokens_1 = F.silu(tokens_0)
+        tokens_2 = unit_length(tokens_1)
+        tokens_3 = F.relu(tokens_2)
+        k_4 = add_tokens(cache, "k_4", k)
+        cache["k_4"] = k_4[:, :, -3:]
+        tokens_4 = self.short_conv_4(k_4)[:, :, -n:]
+        tokens_5 = F.silu(tokens_4)
+        tokens_6 = unit_length(tokens_5)
+        tokens_7 = F.relu(tokens_6)
+        v_10 = add_tokens(cache, "v_10", v)
+        cache["v_10"] = v_10[:, :, -3:]
+        tokens_10 = self.short_conv_10(v_10)[:, :, -n:]
+        tokens_11 = F.silu(tokens_10)
+        tokens_12, cache["state_12"] = continue_delta(
+            self.delta_12, cache.get("state_12"), tokens_5, tokens_11, x=x
+        )
+        tokens_13, cache["state_13"] = with_past(
+            cache.get("state_13"), tokens_3 * self.scale_8, tokens_7, tokens_12
         )
         tokens_14 = self.rms_norm_14(tokens_13)
         return self.wo(tokens_14.transpose(1, 2).flatten(2))

@@ -31,8 +31,15 @@ from torch.nn import functional as F
 from torch.nn.functional import scaled_dot_product_attention
 
 
-def kept_tokens(tokens: Tensor, mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
-    """Return 1 for each visible and 0 for each hidden token, and their number at each query.
+def past_keys(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return ``mask`` with later keys hidden from each query."""
+    shape = (query.shape[2], key.shape[2])
+    past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
+    return past if mask is None else mask & past
+
+
+def visible_tokens(tokens: Tensor, mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
+    """Return the tokens, with zeros for hidden ones, and the number of visible ones at each query.
 
     The number, in float32 or float64, is at least 1. The mask is the same for every query.
     """
@@ -40,14 +47,7 @@ def kept_tokens(tokens: Tensor, mask: Tensor | None, is_causal: bool) -> tuple[T
     shape = 1, 1, tokens.shape[2], 1
     kept = tokens.new_ones(shape, dtype=exact) if mask is None else mask.mT.to(exact)
     count = kept.cumsum(dim=-2) if is_causal else kept.sum(dim=-2, keepdim=True)
-    return kept, count.clamp(min=1)
-
-
-def past_keys(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return ``mask`` with later keys hidden from each query."""
-    shape = (query.shape[2], key.shape[2])
-    past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
-    return past if mask is None else mask & past
+    return tokens if mask is None else tokens * kept.to(tokens.dtype), count.clamp(min=1)
 
 
 def visible_mean(values: Tensor, mask: Tensor | None, is_causal: bool = False) -> Tensor:
@@ -61,8 +61,7 @@ def visible_mean(values: Tensor, mask: Tensor | None, is_causal: bool = False) -
         weights = (past_keys(values, values, mask) if is_causal else mask).to(exact.dtype)
         weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1)
         return weights.to(values.dtype) @ values
-    kept, count = kept_tokens(exact, mask, is_causal)
-    exact = exact if mask is None else exact * kept
+    exact, count = visible_tokens(exact, mask, is_causal)
     if is_causal:
         return (exact.cumsum(dim=2) / count).to(values.dtype)
     return (exact.sum(dim=2, keepdim=True) / count).to(values.dtype).expand_as(values)

@@ -33,19 +33,9 @@ def add_tokens(cache: dict[str, Tensor], name: str, tokens: Tensor) -> Tensor:
     return cache[name]
 
 
-def add_sum(cache: dict[str, Tensor], name: str, sums: Tensor) -> Tensor:
-    """Return sums up to each token plus the cached sum; the cache keeps the last result."""
-    if name in cache:
-        sums = sums + cache[name]
-    cache[name] = sums[:, :, -1:]
-    return sums
-
-
-def add_recent(cache: dict[str, Tensor], name: str, tokens: Tensor, count: int) -> Tensor:
-    """Return the cached tokens, then the new ones; of these the cache keeps the last ``count``."""
-    tokens = add_tokens(cache, name, tokens)
-    cache[name] = tokens[:, :, -count:]
-    return tokens
+def add_gates(cache: dict[str, Tensor], name: str, gates: Tensor) -> Tensor:
+    """Add sums of the new tokens' gates to those that the cache holds, and return all of them."""
+    return add_tokens(cache, name, gates + cache[name][:, :, -1:] if name in cache else gates)
 
 
 class ScaledDotProduct(nn.Module):
@@ -285,11 +275,12 @@ class Attention(nn.Module):
             q, past_k.repeat_interleave(self.q_heads // past_k.shape[1], dim=1)
         )
         gates_1 = self.forget_gate_1(v, x=x)
-        gates_1 = add_sum(cache, "sum of gates_1", gates_1)
-        past_gates_1 = add_tokens(cache, "gates_1", gates_1)
+        past_gates_1 = add_gates(cache, "gates_1", gates_1)
         scores_2 = self.decay_2(
             scores_0,
-            gates_1.repeat_interleave(self.q_heads // gates_1.shape[1], dim=1),
+            past_gates_1[:, :, start:].repeat_interleave(
+                self.q_heads // past_gates_1[:, :, start:].shape[1], dim=1
+            ),
             past_gates_1.repeat_interleave(self.q_heads // past_gates_1.shape[1], dim=1),
         )
         weights_3 = self.softmax_3(scores_2, mask=mask)
@@ -297,7 +288,8 @@ class Attention(nn.Module):
         tokens_4 = self.weighted_sum_4(
             weights_3, past_v.repeat_interleave(self.q_heads // past_v.shape[1], dim=1)
         )
-        tokens_4_5 = add_recent(cache, "tokens_4_5", tokens_4, 1)
+        tokens_4_5 = add_tokens(cache, "tokens_4_5", tokens_4)
+        cache["tokens_4_5"] = tokens_4_5[:, :, -1:]
         tokens_5 = self.token_shift_5(tokens_4_5)[:, :, -n:]
         return self.wo(tokens_5.transpose(1, 2).flatten(2))
 

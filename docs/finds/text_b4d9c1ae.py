@@ -46,12 +46,9 @@ def add_tokens(cache: dict[str, Tensor], name: str, tokens: Tensor) -> Tensor:
     return cache[name]
 
 
-def add_sum(cache: dict[str, Tensor], name: str, sums: Tensor) -> Tensor:
-    """Return sums up to each token plus the cached sum; the cache keeps the last result."""
-    if name in cache:
-        sums = sums + cache[name]
-    cache[name] = sums[:, :, -1:]
-    return sums
+def add_gates(cache: dict[str, Tensor], name: str, gates: Tensor) -> Tensor:
+    """Add sums of the new tokens' gates to those that the cache holds, and return all of them."""
+    return add_tokens(cache, name, gates + cache[name][:, :, -1:] if name in cache else gates)
 
 
 class RmsNorm(nn.Module):
@@ -315,9 +312,10 @@ class Attention(nn.Module):
         past_tokens_3 = add_tokens(cache, "tokens_3", tokens_3)
         scores_4 = self.scaled_dot_product_4(tokens_1, past_tokens_3)
         gates_5 = self.forget_gate_5(v, x=x)
-        gates_5 = add_sum(cache, "sum of gates_5", gates_5)
-        past_gates_5 = add_tokens(cache, "gates_5", gates_5)
-        scores_6 = scores_4 + log_decay(gates_5, past_gates_5.mT).to(scores_4.dtype)
+        past_gates_5 = add_gates(cache, "gates_5", gates_5)
+        scores_6 = scores_4 + log_decay(
+            past_gates_5[:, :, start:], past_gates_5.mT
+        ).to(scores_4.dtype)
         weights_7 = self.softmax_7(scores_6, mask=mask)
         past_v = add_tokens(cache, "v", v)
         tokens_8 = weights_7 @ past_v

@@ -48,12 +48,9 @@ def add_tokens(cache: dict[str, Tensor], name: str, tokens: Tensor) -> Tensor:
     return cache[name]
 
 
-def add_sum(cache: dict[str, Tensor], name: str, sums: Tensor) -> Tensor:
-    """Return sums up to each token plus the cached sum; the cache keeps the last result."""
-    if name in cache:
-        sums = sums + cache[name]
-    cache[name] = sums[:, :, -1:]
-    return sums
+def add_gates(cache: dict[str, Tensor], name: str, gates: Tensor) -> Tensor:
+    """Add sums of the new tokens' gates to those that the cache holds, and return all of them."""
+    return add_tokens(cache, name, gates + cache[name][:, :, -1:] if name in cache else gates)
 
 
 class RmsNorm(nn.Module):
@@ -338,9 +335,10 @@ class Attention(nn.Module):
         past_tokens_5 = add_tokens(cache, "tokens_5", tokens_5)
         scores_6 = self.key_bias_6(scores_4, past_tokens_5)
         gates_7 = self.forget_gate_7(v, x=x)
-        gates_7 = add_sum(cache, "sum of gates_7", gates_7)
-        past_gates_7 = add_tokens(cache, "gates_7", gates_7)
-        scores_8 = scores_6 + log_decay(gates_7, past_gates_7.mT).to(scores_6.dtype)
+        past_gates_7 = add_gates(cache, "gates_7", gates_7)
+        scores_8 = scores_6 + log_decay(
+            past_gates_7[:, :, start:], past_gates_7.mT
+        ).to(scores_6.dtype)
         weights_9 = self.softmax_9(scores_8, mask=mask)
         past_v = add_tokens(cache, "v", v)
         tokens_10 = weights_9 @ past_v

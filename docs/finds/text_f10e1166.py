@@ -45,19 +45,9 @@ def add_tokens(cache: dict[str, Tensor], name: str, tokens: Tensor) -> Tensor:
     return cache[name]
 
 
-def add_recent(cache: dict[str, Tensor], name: str, tokens: Tensor, count: int) -> Tensor:
-    """Return the cached tokens, then the new ones; of these the cache keeps the last ``count``."""
-    tokens = add_tokens(cache, name, tokens)
-    cache[name] = tokens[:, :, -count:]
-    return tokens
-
-
-def add_sum(cache: dict[str, Tensor], name: str, sums: Tensor) -> Tensor:
-    """Return sums up to each token plus the cached sum; the cache keeps the last result."""
-    if name in cache:
-        sums = sums + cache[name]
-    cache[name] = sums[:, :, -1:]
-    return sums
+def add_gates(cache: dict[str, Tensor], name: str, gates: Tensor) -> Tensor:
+    """Add sums of the new tokens' gates to those that the cache holds, and return all of them."""
+    return add_tokens(cache, name, gates + cache[name][:, :, -1:] if name in cache else gates)
 
 
 def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
@@ -262,18 +252,22 @@ class Attention(nn.Module):
         q = self.wq(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k = self.wk(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         v = self.wv(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        q_0 = add_recent(cache, "q_0", q, 3)
+        q_0 = add_tokens(cache, "q_0", q)
+        cache["q_0"] = q_0[:, :, -3:]
         tokens_0 = self.short_conv_0(q_0)[:, :, -n:]
-        k_1 = add_recent(cache, "k_1", k, 3)
+        k_1 = add_tokens(cache, "k_1", k)
+        cache["k_1"] = k_1[:, :, -3:]
         tokens_1 = self.short_conv_1(k_1)[:, :, -n:]
         past_tokens_1 = add_tokens(cache, "tokens_1", tokens_1)
         scores_2 = self.scaled_dot_product_2(tokens_0, past_tokens_1)
         gates_3 = self.forget_gate_3(v, x=x)
-        gates_3 = add_sum(cache, "sum of gates_3", gates_3)
-        past_gates_3 = add_tokens(cache, "gates_3", gates_3)
-        scores_4 = scores_2 + log_decay(gates_3, past_gates_3.mT).to(scores_2.dtype)
+        past_gates_3 = add_gates(cache, "gates_3", gates_3)
+        scores_4 = scores_2 + log_decay(
+            past_gates_3[:, :, start:], past_gates_3.mT
+        ).to(scores_2.dtype)
         weights_5 = self.softmax_5(scores_4, mask=mask)
-        v_6 = add_recent(cache, "v_6", v, 2)
+        v_6 = add_tokens(cache, "v_6", v)
+        cache["v_6"] = v_6[:, :, -2:]
         tokens_6 = self.short_conv_6(v_6)[:, :, -n:]
         past_tokens_6 = add_tokens(cache, "tokens_6", tokens_6)
         tokens_7 = weights_5 @ past_tokens_6

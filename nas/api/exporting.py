@@ -77,7 +77,7 @@ def export(
         layer: index of the backbone layer whose weights are written; by default the first with the
             mechanism.
         causal: whether to hide later tokens in ``.pt2`` and ``.onnx``, and in ``.py`` whether the
-            class has a method ``decode``, if the mechanism allows it; by default as in the task.
+            class has a method ``decode``; by default as in the task.
 
     Raises:
         ExportError: an option cannot be used, a package is missing, the mechanism cannot be written

@@ -100,7 +100,10 @@ def judge(
         raise ConfigError(f"{judged.text} and {reference.text} are the same mechanism.")
     base_name, name = mechanisms
     places = 1 if record is None else PLACES
-    grid = [*loaded.at_rates()] if _tries_rates(rates, loaded, pairs, claim, places) else []
+    if rates is None:  # by default if so many pairs permit a claim
+        permits = decide([1.0] * pairs, claim, 1.0, places).verdict == "better"
+        rates = bool(loaded.learning_rates) and permits
+    grid = [*loaded.at_rates()] if rates else []
     examples, began, seed = loaded.load(), time.monotonic(), training_seed(0, f"judge {key}", 0)
     metric, rows = loaded.metrics(examples)[0], dict[tuple[str, float | None, int], TrainingRow]()
     place_of_task = task_fingerprint(loaded, examples)
@@ -176,15 +179,6 @@ def _train_pairs(
         others = result.unbeaten
         if result.verdict != "undecided" or is_late() or first == repeats.stop:
             return result
-
-
-def _tries_rates(
-    rates: bool | None, task: ModelTask, pairs: int, claim: Claim, places: int
-) -> bool:
-    if rates is None:
-        all_won = decide([1.0] * pairs, claim, 1.0, places)
-        return bool(task.learning_rates) and all_won.verdict == "better"
-    return rates
 
 
 def _place(file: str | Path, key: str, known: Iterable[Training], base_key: str) -> int:

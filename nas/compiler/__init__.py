@@ -2,14 +2,12 @@
 
 A genome becomes a plan, a list of calls of primitives (the operations of genomes). The reference
 interpreter executes a plan call by call. Lowering replaces some calls by faster functions
-(kernels), and ``write`` writes the plan as a Python class.
+(kernels), and a ``Source`` writes the plan as a Python class.
 """
 
 from nas.compiler.building import build_attention, plain_source
-from nas.compiler.decoding import not_decodable
 from nas.compiler.formula import formula, formula_of
 from nas.compiler.plan import Plan, ResolvedGenome, make_plan, resolve, rest_attention
-from nas.compiler.source import write
 
 __all__ = [
     "Plan",
@@ -18,9 +16,7 @@ __all__ = [
     "formula",
     "formula_of",
     "make_plan",
-    "not_decodable",
     "plain_source",
     "resolve",
     "rest_attention",
-    "write",
 ]

@@ -17,7 +17,7 @@ from nas.compiler.inlining import file_source, inlined
 from nas.compiler.interpreter import ReferenceAttention
 from nas.compiler.masks import check_masks
 from nas.compiler.plan import Plan, check_sizes, make_plan
-from nas.compiler.source import write
+from nas.compiler.source import Source
 from nas.genome import Genome
 
 
@@ -41,7 +41,7 @@ def build_attention(
     if reference:
         return ReferenceAttention(plan, dim, heads, qkv_bias)
     check_sizes(dim, heads)
-    block_class = _load(write(plan, dim, heads, qkv_bias=qkv_bias).imported())
+    block_class = _load(Source(plan).write(dim, heads, qkv_bias).imported())
     try:
         block: Any = block_class(dim, heads)
     except ValueError as error:
@@ -64,7 +64,7 @@ def plain_source(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -
         GenomeError: a primitive or parameter of the genome does not exist.
         ViolationError: the genome does not type-check.
     """
-    written = write(make_plan(genome), dim, heads, qkv_bias=qkv_bias, is_fast=False)
+    written = Source(make_plan(genome), is_fast=False).write(dim, heads, qkv_bias)
     return file_source([*inlined(written.roots), written.text])
 
 

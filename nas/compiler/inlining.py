@@ -21,7 +21,7 @@ from nas.genome.primitives.tensors import PLAIN
 LINE: Final = 100  # most characters of a line
 _SHAPED: Final = re.compile(r'\b(?:Float|Bool|Int|Shaped)\[Tensor, "[^"]*"\]')
 _NAMED: Final = re.compile(
-    rf"(?:(?<=: )|(?<=-> )|(?<=\[)|(?<=, )(?=\w+\]))(?:{'|'.join(PLAIN)})(?=[,):\]\n]| = | \| )"
+    rf"(?:(?<=: )|(?<=-> )|(?<=\[)|(?<=, )(?=[\w, ]+\]))(?:{'|'.join(PLAIN)})(?=[,):\]\n]| = | \| )"
 )
 _UNTYPED: Final = re.compile(r"(?<=\w): Any(?=[,)])")
 _SIGNATURE: Final = re.compile(r"^( *def \w+)\(\n([^()]*?)\n *\)( -> [^\n]*:)$", re.MULTILINE)

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
-from nas.common.errors import GenomeError
 from nas.compiler.kernels.attention import merge_heads, repeat_heads, split_heads
 from nas.compiler.masks import in_window, visible_keys
 from nas.compiler.plan import check_sizes
 
 if TYPE_CHECKING:
-    from nas.compiler.plan import Plan, Step, Stream
+    from nas.compiler.plan import Plan, Stream
 
 
 class ReferenceAttention(nn.Module):
@@ -32,16 +31,10 @@ class ReferenceAttention(nn.Module):
         for name, widths in linears.items():
             self.add_module(f"w{name}", nn.Linear(*widths, bias=qkv_bias))
         for step in plan.steps:
-            self.add_module(step.module, self._node(step, qkv_bias))
+            sizes = plan.sizes(step, dim, heads, qkv_bias)
+            self.add_module(step.module, step.build(sizes, dim, heads))
         if merged is not None:
             self.wo = nn.Linear(*merged)
-
-    def _node(self, step: Step, qkv_bias: bool) -> nn.Module:
-        sizes = self.plan.sizes(step, self.dim, self.heads, qkv_bias)
-        try:
-            return step.primitive.module(**sizes, **step.params)
-        except ValueError as error:
-            raise GenomeError(f"dim {self.dim}, heads {self.heads}: {error}.") from None
 
     def forward(
         self,

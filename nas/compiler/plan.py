@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
+from torch import nn
+
 from nas.common.errors import GenomeError, ViolationError
 from nas.genome import STREAMS, Genome, ModelSizes, ParamValue, Placement, Ref, Rest
 from nas.genome.canonical import canonicalise, normal_digest, resolved_digest
@@ -75,6 +77,13 @@ class Step:
     def rank(self) -> str | None:
         """The label of the width r of a step that multiplies scores by 1 / sqrt(r)."""
         return "all" if self.width == MODEL else self.width
+
+    def build(self, arguments: Mapping[str, Any], dim: int, heads: int) -> nn.Module:
+        """Return the step's module; raise GenomeError if it does not exist at these sizes."""
+        try:
+            return self.primitive.module(**arguments, **self.params)
+        except ValueError as error:
+            raise GenomeError(f"dim {dim}, heads {heads}: {error}.") from None
 
     def bind(self, sizes: Mapping[str, T]) -> dict[str, T]:
         """Return those sizes, numbers or source texts, that the module's constructor takes."""

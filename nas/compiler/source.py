@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.compiler.decoding import decode_lines
 from nas.compiler.formula import formula_of
 from nas.compiler.inlining import PROVIDED, call_line, globals_of, indented, renamed, returned
 from nas.compiler.kernels import fast_class, traceable_class
@@ -51,33 +51,19 @@ if TYPE_CHECKING:
     from nas.compiler.plan import Operand, Plan, Step
     from nas.genome import Ref
 
+Decode = Callable[["Source"], tuple[list[str], set[int]]]
 _FUSED: Final = (softmax_attention, differential_attention)  # called like torch's attention
 
 
-def write(
-    plan: Plan,
-    dim: int,
-    heads: int,
-    *,
-    qkv_bias: bool = False,
-    is_fast: bool = True,
-    fuse: bool = True,
-    decodes: bool = False,
-) -> Written:
-    """Return the source of a class ``Attention`` that computes the mechanism of a plan.
-
-    ``dim`` and ``heads`` are defaults of the constructor. Source ``is_fast`` if it uses all faster
-    classes of ``nas.compiler.kernels``, as in training, and not only those of a few torch
-    operations. With ``fuse`` one kernel call may replace several primitive calls. A class that
-    ``decodes`` has a method ``decode`` (``not_decodable`` names what a mechanism must not have).
-    """
-    return Source(plan, is_fast, fuse).write(dim, heads, qkv_bias, decodes)
-
-
 class Source:
-    """The source of a class; see ``write``."""
+    """The source of a class ``Attention`` that computes the mechanism of a plan.
 
-    def __init__(self, plan: Plan, is_fast: bool, fuse: bool) -> None:
+    Source ``is_fast`` if it uses all faster classes of ``nas.compiler.kernels``, as in training,
+    and not only those of a few torch operations. With ``fuse`` one kernel call may replace several
+    primitive calls.
+    """
+
+    def __init__(self, plan: Plan, is_fast: bool = True, fuse: bool = True) -> None:
         self.formula = formula_of(plan)
         plan = distributed(plan) if fuse else plan
         calls = lower(plan) if fuse else {}
@@ -102,10 +88,16 @@ class Source:
         has_others = bool(readers or self.fused) and len(self.fused) < len(calls)
         self.has_kept = has_others or bool(self.flexible or self.twins)
 
-    def write(self, dim: int, heads: int, qkv_bias: bool, decodes: bool) -> Written:
-        """Return the text of the class, and what it uses."""
+    def write(
+        self, dim: int, heads: int, qkv_bias: bool = False, decode: Decode | None = None
+    ) -> Written:
+        """Return the text of the class, and what it uses.
+
+        ``dim`` and ``heads`` are defaults of the constructor. ``decode`` returns the lines of a
+        further method, and the steps whose modules it calls.
+        """
         forward = self._forward()
-        decode, called = decode_lines(self) if decodes else ([], set())
+        further, called = decode(self) if decode else ([], set())
         needed = ({s.index for s in self.steps} - self.calls.keys() | called) - self.expressions
         # Weights that no result depends on are kept, so that initial weights are drawn alike.
         built = [s for s in self.plan.steps if s.index in needed or s.primitive.is_parametric]
@@ -117,7 +109,7 @@ class Source:
             "",
             *indented(SIGNATURE),
             *indented(forward, 2),
-            *decode,
+            *further,
         ]
         return Written("\n".join(lines) + "\n", tuple(self.used))
 
@@ -184,23 +176,20 @@ class Source:
         value = self._expression(step, extras)
         if value is not None:
             return f"{step.variable} = {value}"
-        arguments = [
-            *self._arguments(step),
-            *(f"{k}={v}" for k, v in extras.items() if v != "None"),
-        ]
+        arguments = [*self.arguments(step), *(f"{k}={v}" for k, v in extras.items() if v != "None")]
         return call_line(step.variable, f"self.{step.module}", arguments)
 
     def _twin(self, call: Lowered) -> list[str]:
         """Return the lines of a call of fla, and of what runs in other cases."""
         assert call.score is not None, "a mean has no scores"
-        operands = [self._with_heads(operand, call.sum.heads) for operand, _ in call.operands]
+        operands = [self.with_heads(operand, call.sum.heads) for operand, _ in call.operands]
         query, key, values, *gates = operands
         more = [f"gates={each}" for each in gates] + ["divide=True"] * call.is_divided
         if call.rule:
             strength = f"self.{call.rule.module}.strength(x)"
             more.append(f"strength=torch.sigmoid({strength}).mT[..., None]")
         values = f"{self.use(with_ones)}({values})" if call.is_ratio else values
-        arguments = [query, key, values, self._scale(call.score), *more]
+        arguments = [query, key, values, self.scale(call.score), *more]
         function = self.use(twin_sums if call.is_linear else twin_stick_breaking)
         if call.is_ratio:
             arguments = [call_line("", function, arguments).removeprefix(" = ")]
@@ -219,9 +208,9 @@ class Source:
     def _flexible(self, call: Lowered) -> list[str]:
         """Return the lines of a call of FlexAttention, and of what runs in other cases."""
         assert call.score is not None, "a mean has no scores"
-        query, key, values, *others = [self._with_heads(*each) for each in call.operands]
+        query, key, values, *others = [self.with_heads(*each) for each in call.operands]
         mask = "mask" if self.plan.unsafe and not self.plan.is_windowed else "kept"
-        arguments = [query, key, values, mask, self._scale(call.score), "is_causal"]
+        arguments = [query, key, values, mask, self.scale(call.score), "is_causal"]
         changes = [self._change(call, step, others) for step in call.changes]
         if call.normaliser.primitive.name == "sigmoid":
             changes.append(f"{self.use(log_sigmoid)}()")
@@ -245,26 +234,24 @@ class Source:
 
     def _call(self, call: Lowered) -> list[str]:
         """Return the lines that call a kernel in place of the steps that it replaces."""
-        if call.function in _FUSED:
-            return [
-                self.fused_line(call, is_causal=bool(self._is_causal) and not self.pair_readers)
-            ]
         causal, name = self._is_causal, call.sum.variable
+        if call.function in _FUSED:
+            return [self.fused_line(call, is_causal=bool(causal) and not self.pair_readers)]
         is_biased = call.function is biased_attention and not self.is_fast
         function = self.use(with_features if is_biased else call.function)
         mask = "kept" if causal and self.has_kept else "mask"
-        operands = [self._with_heads(operand, label) for operand, label in call.operands]
+        operands = [self.with_heads(operand, label) for operand, label in call.operands]
         if call.score is None:
             line = call_line(name, function, [*operands, mask, *causal])
             mean = call.sum.operands[1]
-            again = f"{name} = {self._with_heads(mean, call.sum.heads, name)}"
+            again = f"{name} = {self.with_heads(mean, call.sum.heads, name)}"
             return [line, again] if mean.is_repeated else [line]
         query, key, values, *more = operands
         target, lines = name, []
         if call.is_ratio:
             target, ones = f"sums_{call.sum.index}", f"ones_{call.sum.index}"
             lines, values = [f"{ones} = {self.use(with_ones)}({values})"], ones
-        arguments = [query, key, values, mask, self._scale(call.score), *causal]
+        arguments = [query, key, values, mask, self.scale(call.score), *causal]
         arguments += self._changes(call, more)
         arguments += ["divide=False"] if call.is_linear and not call.is_divided else []
         arguments += ["is_square=True"] * (call.is_quadratic and call.is_square)
@@ -295,14 +282,14 @@ class Source:
         repeated = [operand.is_repeated for operand, _ in call.operands]
         is_grouped = not call.mix and repeated == [False, True, True]
         arguments = [
-            operand.variable if is_grouped else self._with_heads(operand, label)
+            operand.variable if is_grouped else self.with_heads(operand, label)
             for operand, label in call.operands
         ]
         arguments.append("mask")
         if is_causal:
             arguments.append("is_causal=is_causal and mask is None")
         if call.score.width != call.score.rank:  # torch's default scale uses the width
-            arguments.append(f"scale={self._scale(call.score)}")
+            arguments.append(f"scale={self.scale(call.score)}")
         arguments += ["enable_gqa=True"] if is_grouped else []
         arguments += [f"factor=self.{call.mix.module}.factor"] if call.mix else []
         # A readable file calls torch's function.
@@ -317,7 +304,7 @@ class Source:
         if value is None:
             return None
         names = list(inspect.signature(module.forward).parameters)[1:]
-        texts = dict(zip(names, self._arguments(step), strict=False)) | dict(extras)
+        texts = dict(zip(names, self.arguments(step), strict=False)) | dict(extras)
         if set(names) - texts.keys() or any(operand.is_repeated for operand in step.operands):
             return None
         text = renamed(value, texts)
@@ -330,17 +317,18 @@ class Source:
         self.expressions.add(step.index)
         return text
 
-    def _arguments(self, step: Step) -> list[str]:
-        return [self._with_heads(operand, step.heads) for operand in step.operands]
+    def arguments(self, step: Step) -> list[str]:
+        """Return the expressions for a step's operands, with as many heads as the result."""
+        return [self.with_heads(operand, step.heads) for operand in step.operands]
 
-    def _with_heads(self, operand: Operand, label: str, name: str = "") -> str:
+    def with_heads(self, operand: Operand, label: str, name: str = "") -> str:
         """Return the expression for an operand, with repeated heads if it has fewer."""
         name = name or operand.variable
         if operand.type.heads == label:
             return name
         return f"{name}.repeat_interleave({self._heads(label)} // {name}.shape[1], dim=1)"
 
-    def _scale(self, score: Step) -> str:
+    def scale(self, score: Step) -> str:
         """Return an attribute for the factor of a step's scores, which the constructor assigns."""
         name = f"scale_{score.index}"
         self.scales[name] = f"({width_text(score.rank)}) ** -0.5"

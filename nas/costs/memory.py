@@ -11,7 +11,6 @@ The cache holds:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from nas.compiler.lowering import Lowered, distributed, live, lower
@@ -25,34 +24,38 @@ BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
 def kv_cache_bytes_per_token(plan: Plan, context: CostContext) -> float:
     """Return the bytes of the smallest cache per token that it holds, at 16 bits a number.
 
-    The result is the size of keys and values if a primitive sees later tokens, so that the
-    mechanism cannot be decoded.
+    Sums of forget gates at each token have 32 bits. The result is the size of keys and values if a
+    primitive sees later tokens, so that the mechanism cannot be decoded.
     """
     plan = distributed(plan)
     sizes = context.sizes._replace(tokens=context.cached_tokens or context.sizes.tokens)
     mask, held = plan.genome.visibility, sizes.tokens  # held: the tokens whose rows are cached
-    sums: dict[int, Lowered] = {}  # kernel calls that run as sums over the keys
-    if mask.window is None:
-        sums = {i: call for i, call in lower(plan).items() if call.is_linear or call.score is None}
-    else:
+    if mask.window is not None:
         held = min(held, mask.window + mask.global_tokens)
-    stateless = [s for s in plan.steps if _has_no_state(plan, s, sizes)]
-    again = frozenset(o.ref for s in stateless for o in s.operands if o.port.name != "query")
+    calls = {} if plan.is_windowed else lower(plan)  # those below run as sums over the keys
+    sums = {i: call for i, call in calls.items() if call.is_linear or call.score is None}
+    states, again = 0, frozenset[Ref]()  # again: operands without a state to replace them
+    for step in plan.steps:
+        if step.primitive.needs_all_tokens and not step.is_paired:
+            state = _state(plan, step, sizes)
+            states += state or 0
+            if state is None and step.primitive.is_causal_safe(step.params):
+                again |= {o.ref for o in step.operands if o.port.name != "query"}
     held = sizes.tokens if again else held
-    numbers = [
-        _row(plan, refs | again, sizes) * held + _constant(plan, each, sizes)
-        for each in (sums, {})
-        for called in [_called(plan, each)]
-        for refs in (_read_rows(plan, called), sources_of(plan, called))
-    ]
-    return BYTES_PER_NUMBER * min(numbers) / sizes.tokens
+    numbers = []
+    for each in (sums, {}):
+        called = frozenset(step.index for step in plan.steps) & live(plan, each) - each.keys()
+        summed = sum(_sum_numbers(plan, call, sizes) for call in each.values())
+        rows = (_read_rows(plan, called), sources_of(plan, called))
+        numbers.append(min(_row(plan, refs | again, sizes) for refs in rows) * held + summed)
+    return BYTES_PER_NUMBER * (min(numbers) + states) / sizes.tokens
 
 
-def _has_no_state(plan: Plan, step: Step, sizes: ModelSizes) -> bool:
-    if step.is_paired or not step.primitive.needs_all_tokens:
-        return False
-    state = step.primitive.state(plan.call_sizes(step, sizes), step.params)
-    return state is None and step.primitive.is_causal_safe(step.params)
+def _state(plan: Plan, step: Step, sizes: ModelSizes) -> int | None:
+    history = step.primitive.history(step.params)
+    if history is None:
+        return step.primitive.state(plan.call_sizes(step, sizes), step.params)
+    return history * sum(o.type.token_width(sizes.dim, sizes.heads) for o in step.operands)
 
 
 def sources_of(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
@@ -67,10 +70,6 @@ def sources_of(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
     return frozenset().union(*(sources[ref] for ref in _read_rows(plan, called)))
 
 
-def _called(plan: Plan, sums: Mapping[int, Lowered]) -> frozenset[int]:
-    return frozenset(step.index for step in plan.steps) & live(plan, sums) - sums.keys()
-
-
 def _read_rows(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
     steps = (step for step in plan.steps if step.index in called)
     return frozenset(o.ref for step in steps for o in step.operands if o.port.is_past)
@@ -79,17 +78,10 @@ def _read_rows(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
 def _row(plan: Plan, refs: frozenset[Ref], sizes: ModelSizes) -> int:
     raw = {s.name for s in plan.streams if not s.is_projected and s.name in refs}
     types = {s.name: s.type for s in plan.streams} | {s.index: s.type for s in plan.steps}
-    row = sum(types[ref].token_width(sizes.dim, sizes.heads) for ref in refs - raw)
+    kept = [types[ref] for ref in refs - raw]
+    # Sums of gates take two numbers of 16 bits, which are too few for sums over long sequences.
+    row = sum(t.token_width(sizes.dim, sizes.heads) * (1 + t.kind.is_gates) for t in kept)
     return row + (sizes.dim if raw else 0)
-
-
-def _constant(plan: Plan, sums: Mapping[int, Lowered], sizes: ModelSizes) -> int:
-    total = sum(_sum_numbers(plan, call, sizes) for call in sums.values())
-    for step in plan.steps:
-        if step.primitive.needs_all_tokens and not step.is_paired:
-            size = plan.call_sizes(step, sizes)
-            total += step.primitive.state(size, step.params) or 0
-    return total
 
 
 def _sum_numbers(plan: Plan, call: Lowered, sizes: ModelSizes) -> int:
@@ -97,7 +89,4 @@ def _sum_numbers(plan: Plan, call: Lowered, sizes: ModelSizes) -> int:
     heads = max(head_count(label, sizes.heads) for _, label in call.operands[-2:])
     if call.score is None:
         return heads * width
-    size = plan.call_sizes(call.score, sizes)
-    return heads * (
-        call.features(size.width) * width + call.is_gated * size.gates
-    )  # and the last gates
+    return heads * call.features(plan.call_sizes(call.score, sizes).width) * width

@@ -38,8 +38,8 @@ class ExportRequest:
 
     ``origin`` are lines that state where the mechanism was found, and how it was measured. If
     ``is_fast``, a Python file contains the classes that training uses, which are longer. If
-    ``is_causal``, a graph hides later tokens, and the class of another Python file decodes, if it
-    can. ``weights`` is a state dict of the block; None for initial weights.
+    ``is_causal``, a graph hides later tokens, and the class of another Python file decodes.
+    ``weights`` is a state dict of the block; None for initial weights.
 
     Raises:
         ExportError: the mechanism sees later tokens, and ``is_causal`` is set.

@@ -21,8 +21,10 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from nas.common.errors import ExportError
-from nas.compiler import build_attention, formula_of, make_plan, not_decodable, write
+from nas.compiler import build_attention, formula_of, make_plan
+from nas.compiler.decoding import decode_lines, not_decodable
 from nas.compiler.inlining import file_source, inlined
+from nas.compiler.source import Source
 from nas.exporting.formats import (
     EXPORTS,
     ExportFormat,
@@ -89,13 +91,21 @@ def python_file(request: ExportRequest) -> str:
     """Return the text of the file.
 
     Raises:
-        ExportError: the outputs of the mechanism are not finite, even with small weights.
+        ExportError: the outputs of the mechanism are not finite, even with small weights, or a
+            causal class would have no method ``decode``.
     """
+    decodes = request.is_causal and not request.is_fast
+    lacking = [name for g in _genomes(request) for name in not_decodable(make_plan(g))]
+    if decodes and lacking:
+        raise ExportError(
+            f"{', '.join(dict.fromkeys(lacking))} declares no recurrence, so the class could have "
+            "no method decode; expected --no-causal."
+        )
     sizes = {"dim": request.dim, "heads": request.heads}
     use, block, dim = _USE.format(**sizes), "Attention()", "block.dim"
-    sources = class_sources(request)
+    sources = class_sources(request, decodes=decodes)
     placement = request.genome.placement
-    use += _DECODE_USE if _decodes(request) else ""
+    use += _DECODE_USE if decodes else ""
     if placement != ALL:
         use += _HYBRID_USE.format(placement=placement, **sizes)
         block, dim = "nn.Sequential(Attention(), StandardAttention())", "block[0].dim"
@@ -112,7 +122,7 @@ def python_file(request: ExportRequest) -> str:
         *use.splitlines(),
         "",
         f"Digest: {digest(plan.genome)}",
-        *(f"Note: {remark}." for remark in [*plan.remarks(request.heads), *_missing(request)]),
+        *(f"Note: {remark}." for remark in plan.remarks(request.heads)),
         *map(_safe, request.origin),
         "Genome:",
         *_genome_lines(plan.genome),
@@ -123,21 +133,16 @@ def python_file(request: ExportRequest) -> str:
     return text
 
 
-def class_sources(request: ExportRequest, *, fuse: bool = True) -> list[str]:
+def class_sources(request: ExportRequest, *, fuse: bool = True, decodes: bool = False) -> list[str]:
     """Return the definitions of a file that imports only torch; the last is ``Attention``.
 
     The file of a hybrid defines ``StandardAttention``, of the layers without the mechanism, too.
-    With ``fuse``, torch's fused attention may be called.
+    With ``fuse``, torch's fused attention may be called. A class that ``decodes`` has a method
+    ``decode``, for which ``not_decodable`` must be empty.
     """
     classes = [
-        write(
-            make_plan(genome),
-            request.dim,
-            request.heads,
-            qkv_bias=request.qkv_bias,
-            is_fast=request.is_fast,
-            fuse=fuse,
-            decodes=_decodes(request),
+        Source(make_plan(genome), request.is_fast, fuse).write(
+            request.dim, request.heads, request.qkv_bias, decode_lines if decodes else None
         )
         for genome in reversed(_genomes(request))
     ]
@@ -145,18 +150,6 @@ def class_sources(request: ExportRequest, *, fuse: bool = True) -> list[str]:
     if len(texts) > 1:
         texts[0] = texts[0].replace("class Attention(", "class StandardAttention(", 1)
     return [*inlined(root for written in classes for root in written.roots), *texts]
-
-
-def _decodes(request: ExportRequest) -> bool:
-    return request.is_causal and not request.is_fast and not _missing(request)
-
-
-def _missing(request: ExportRequest) -> list[str]:
-    """Return the sentence that a causal class has no method ``decode``, if so."""
-    plans = map(make_plan, _genomes(request)) if request.is_causal else ()
-    names = dict.fromkeys(name for plan in plans for name in not_decodable(plan))
-    words = f"no method decode, because {', '.join(names)} would need a state of its own"
-    return [words] if names else []
 
 
 def _genomes(request: ExportRequest) -> list[Genome]:

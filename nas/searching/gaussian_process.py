@@ -122,7 +122,9 @@ class Posterior:
         keys = _representatives(observed)
         rows = [observed[key] for key in keys]
         self._rows = {key: row for row, key in enumerate(keys)}
-        self._scale = _log_scales(rows)
+        logs = [name for name in rows[0].features if name.startswith(LOG)]
+        spreads = {name: float(np.std([row.features[name] for row in rows])) for name in logs}
+        self._scale = {name: spread for name, spread in spreads.items() if spread > 0}
         self._names = sorted({name for row in rows for name in row.features})
         self._x = self._matrix([row.features for row in rows])
         self._origin = self._x.mean(axis=0)
@@ -295,12 +297,6 @@ def _representatives(observed: Mapping[str, Observations]) -> list[str]:
 def _squared_distances(a: Array, b: Array) -> Array:
     squared: Array = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
     return np.maximum(squared, 0.0)
-
-
-def _log_scales(rows: Sequence[Observations]) -> dict[str, float]:
-    names = [name for name in rows[0].features if name.startswith(LOG)]
-    spreads = {name: float(np.std([row.features[name] for row in rows])) for name in names}
-    return {name: spread for name, spread in spreads.items() if spread > 0}
 
 
 def _fit(x: Array, unit: float, transformed: Array, variances: Array, noise: float) -> Kernel:

@@ -7,7 +7,7 @@ keeps the cache. The core computes scores, weights and the aggregation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -16,7 +16,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.common.errors import GenomeError
 from nas.compiler import Plan
 from nas.compiler.kernels.attention import repeat_heads
 from nas.compiler.masks import in_window
@@ -232,13 +231,9 @@ def _build(plan: Plan, step: Step, sizes: HostSizes) -> nn.Module:
     arguments = plan.sizes(step, sizes.heads * sizes.width, sizes.heads, sizes.has_bias)
     if "dim" in arguments:
         arguments["dim"] = sizes.dim
-    params = dict(step.params)
     if sizes.is_rotated and _rotates_itself(step):
-        params["rope"] = True
-    try:
-        return step.primitive.module(**arguments, **params)
-    except ValueError as error:
-        raise GenomeError(f"dim {sizes.dim}, heads {sizes.heads}: {error}.") from None
+        step = replace(step, params=step.params | {"rope": True})
+    return step.build(arguments, sizes.dim, sizes.heads)
 
 
 def _rotates_itself(step: Step) -> bool:

@@ -89,7 +89,9 @@ class TrainingLoop:
         task, device = self._task, self._device
         totals = torch.zeros(task.num_tallies, dtype=torch.float64, device=device)
         self._model.eval()
-        for chosen in self._batches(torch.arange(count), _eval_batch(task, device)):
+        fitting = max(task.batch_size, EVAL_PAIRS // (task.heads * task.sizes.tokens**2))
+        size = EVAL_BATCH if device.type == "cpu" else fitting
+        for chosen in self._batches(torch.arange(count), size):
             with mixed(device, self._precision):
                 totals += task.tally(self._model, self._held_out.batch(chosen))
         metrics = task.score(totals.tolist())
@@ -106,12 +108,6 @@ class TrainingLoop:
             yield batch
             if number % STEPS_AHEAD == 0 and self._device.type == "cuda":
                 _wait(self._device)
-
-
-def _eval_batch(task: ModelTask, device: torch.device) -> int:
-    if device.type == "cpu":
-        return EVAL_BATCH
-    return max(task.batch_size, EVAL_PAIRS // (task.heads * task.sizes.tokens**2))
 
 
 @lru_cache(maxsize=MAX_PREPARED)

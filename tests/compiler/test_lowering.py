@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from nas.compiler import build_attention, make_plan, write
+from nas.compiler import build_attention, make_plan
+from nas.compiler.source import Source
 from nas.costs import CostContext
 from nas.costs.memory import kv_cache_bytes_per_token
 from nas.genome import Genome, ModelSizes, Visibility
@@ -96,7 +97,7 @@ COUNTS = {"difference": 2, "sum_of_differences": 3}  # of kernel calls; others h
 
 
 def source(genome: Genome, *, fuse: bool = True) -> str:
-    return write(make_plan(genome), 32, 8, fuse=fuse).text
+    return Source(make_plan(genome), fuse=fuse).write(32, 8).text
 
 
 def calls(genome: Genome, *, fuse: bool = True) -> int:

@@ -11,7 +11,8 @@ from torch import nn
 from torch.func import jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from nas.compiler import build_attention, make_plan, plain_source, write
+from nas.compiler import build_attention, make_plan, plain_source
+from nas.compiler.source import Source
 from nas.genome import Genome, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import Role, primitive
@@ -124,4 +125,4 @@ def test_a_forward_with_a_default_or_a_constant_is_called_as_a_module() -> None:
     for name, module in (("raised", Raised), ("raised_by_step", RaisedByStep)):
         declared(name, module)
         plan = make_plan(build((name, "v"), *ATTENTION_TO_FIRST))
-        assert f" = {module.__name__}()" in write(plan, 16, 4).text
+        assert f" = {module.__name__}()" in Source(plan).write(16, 4).text

@@ -21,6 +21,7 @@ from nas.common.registry import Registry
 from nas.costs import CostContext, attention_cost, costs_of
 from nas.genome import ModelSizes
 from nas.genome.mechanisms import mechanism
+from nas.genome.primitives.base import REGISTRY
 from nas.tasks import TASKS
 from nas.testing import check_mechanism, check_primitive
 from tests.genomes import ATTENTION_TO_FIRST, build
@@ -103,6 +104,12 @@ def test_example_primitives_pass_the_conformance_kit_and_are_counted() -> None:
     for name in ("moving_average", "normal_map"):
         import_module(f"tests.plugins.{name}")
     check_primitive("moving_average", moving_average)
+    average, x = REGISTRY["moving_average"], torch.randn(1, 2, 7, 4)
+    module = average.module(heads=2)
+    assert average.recur is not None
+    first, state = average.recur(module, None, x[:, :, :3])
+    last, _ = average.recur(module, state, x[:, :, 3:])
+    torch.testing.assert_close(torch.cat((first, last), dim=2), module(x))
     check_primitive("normal_map", lambda module, tokens: 0.5 * torch.erfc(-tokens / 2**0.5))
     heads, width, n = 2, 8, 9
     mha = attention_cost(mechanism("mha").genome, dim=16, heads=heads, tokens=n)

@@ -11,12 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from nas.common.errors import GenomeError, NasError
+from nas.common.errors import ExportError, GenomeError, NasError
 from nas.compiler import make_plan
 from nas.costs import CostContext, attention_cost, costs_of
 from nas.costs.memory import kv_cache_bytes_per_token
 from nas.costs.operations import _HANDLES, _is_pointwise, count_calls
 from nas.costs.profile import _counts
+from nas.exporting import ExportRequest
+from nas.exporting.python_file import python_file
 from nas.genome import Genome, ModelSizes, Placement, Rest, Visibility
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.genome.primitives import REGISTRY, Role, primitive
@@ -104,6 +106,8 @@ def test_costs_of_multi_head_attention_equal_their_formulas() -> None:
     assert cost["attention_macs"] == 2 * n * n * d
     assert cost["params"] == 4 * d * d + d
     assert cost["kv_cache_bytes_per_token"] == 2 * 2 * d
+    gated = attention_cost(MECHANISMS["forgetting"].genome, dim=d, heads=4, tokens=n)
+    assert gated["kv_cache_bytes_per_token"] == 2 * 2 * d + 4 * 4  # sums of gates have 32 bits
     # the scale and the softmax of each score, apart from multiply-adds
     assert cost["elementwise"] == 2 * 4 * n * n
     # biases, two layer norms and a feed-forward of width 4 d around it
@@ -125,7 +129,7 @@ def test_softmax_attention_of_unequal_widths_counts_no_padding(tokens: int) -> N
     assert cost["attention_macs"] == tokens**2 * (32 + 64)
 
 
-def test_cache_holds_the_operands_of_a_step_without_state() -> None:
+def test_cache_holds_the_operands_of_a_step_without_state_which_export_cannot_decode() -> None:
     def sums(tokens: Tensor) -> Tensor:
         return tokens.cumsum(dim=2)
 
@@ -137,6 +141,10 @@ def test_cache_holds_the_operands_of_a_step_without_state() -> None:
 
     assert cached() == 2 * 3 * 16  # keys, values and results of the step
     assert cached(is_causal_safe=lambda params: False) == 2 * 2 * 16
+    with registered(sums):
+        REGISTRY["custom"].module.needs_all_tokens = True
+        with pytest.raises(ExportError, match=r"custom declares no recurrence, .* --no-causal\.$"):
+            python_file(ExportRequest(build(*CUSTOM), 16, 4, is_causal=True))
 
 
 def test_counting_draws_no_random_numbers_and_warns_of_nothing() -> None:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.tensors import Mask, Tokens, drop_padding
+
+
+def continue_average(
+    module: MovingAverage, state: Tensor | None, tokens: Tokens
+) -> tuple[Tokens, Tensor]:
+    """Return the averages after the average ``state`` of the token before, and the last."""
+    share = torch.sigmoid(module.rate.to(tokens.dtype))
+    age = torch.arange(1, tokens.shape[2] + 1, device=tokens.device)
+    out = module(tokens) + (0.0 if state is None else share ** age[:, None] * state)
+    return out, out[:, :, -1:].clone()
 
 
 @primitive(
@@ -16,6 +26,7 @@ from nas.genome.primitives.tensors import Mask, Tokens, drop_padding
     notation="ema({tokens})",
     source="an example: where it comes from, with its equation",
     state=lambda sizes, params: sizes.heads * sizes.width,
+    recur=continue_average,
 )
 class MovingAverage(nn.Module):
     """Each token mixed with the average of earlier tokens, with a learned rate for each head.

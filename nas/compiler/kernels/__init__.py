@@ -62,11 +62,6 @@ def pieces(scores: Float[Tensor, "p q k"], numbers: int = 1) -> list[tuple[slice
     ]
 
 
-def is_traced() -> bool:
-    """Whether torch compiles or exports the code that calls this function, for any length."""
-    return torch.compiler.is_compiling()
-
-
 def computed_dtype(tensor: Tensor) -> torch.dtype:
     """Return the type in which matrix products of a tensor are computed."""
     device = tensor.device.type

@@ -7,8 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.compiler.kernels import is_traced
-from nas.genome.primitives.tensors import Mask, Query, Sums, Tokens, Values, count_visible
+from nas.genome.primitives.tensors import Mask, Query, Scores, Sums, Tokens, Values, count_visible
 
 
 def split_heads(x: Float[Tensor, "b n hw"], heads: int) -> Tokens:
@@ -46,17 +45,16 @@ def visible_mean(values: Values, mask: Mask, is_causal: bool = False) -> Sums:
         weights = (past_keys(values, values, mask) if is_causal else mask).to(exact.dtype)
         weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1)
         return weights.to(values.dtype) @ values
-    kept, count = kept_tokens(exact, mask, is_causal)
-    exact = exact if mask is None else exact * kept
+    exact, count = visible_tokens(exact, mask, is_causal)
     if is_causal:
         return (exact.cumsum(dim=2) / count).to(values.dtype)
     return (exact.sum(dim=2, keepdim=True) / count).to(values.dtype).expand_as(values)
 
 
-def kept_tokens(
+def visible_tokens(
     tokens: Tokens, mask: Mask, is_causal: bool
-) -> tuple[Float[Tensor, "_ 1 n 1"], Float[Tensor, "_ 1 _ 1"]]:
-    """Return 1 for each visible and 0 for each hidden token, and their number at each query.
+) -> tuple[Tokens, Float[Tensor, "_ 1 _ 1"]]:
+    """Return the tokens, with zeros for hidden ones, and the number of visible ones at each query.
 
     The number, in float32 or float64, is at least 1. The mask is the same for every query.
     """
@@ -64,7 +62,7 @@ def kept_tokens(
     shape = 1, 1, tokens.shape[2], 1
     kept = tokens.new_ones(shape, dtype=exact) if mask is None else mask.mT.to(exact)
     count = kept.cumsum(dim=-2) if is_causal else kept.sum(dim=-2, keepdim=True)
-    return kept, count.clamp(min=1)
+    return tokens if mask is None else tokens * kept.to(tokens.dtype), count.clamp(min=1)
 
 
 def linear_attention(
@@ -85,21 +83,24 @@ def linear_attention(
     query = query * scale if scale != 1.0 else query
     keys, width = key.shape[2:]
     if is_by_sums(keys, width, is_causal) and (mask is None or mask.shape[-2] == 1):
-        kept, count = kept_tokens(values, mask, is_causal)
-        values = values if mask is None else values * kept.to(values.dtype)
+        values, count = visible_tokens(values, mask, is_causal)
         if is_causal:
             sums = sums_so_far(query, key, values)
             return sums / count.to(query.dtype) if divide else sums
-        return sum_of_all(query, key, values / count.to(values.dtype) if divide else values)
-    mask = past_keys(query, key, mask) if is_causal else mask
-    return sum_of_pairs(query @ repeat_heads(key, query.shape[1]).mT, values, mask, divide)
+        values = values / count.to(values.dtype) if divide else values
+        groups = max(key.shape[1], values.shape[1])  # whose heads have the same keys and values
+        sums = repeat_heads(key, groups).mT @ repeat_heads(values, groups)
+        return query @ repeat_heads(sums, query.shape[1])
+    weights = query @ repeat_heads(key, query.shape[1]).mT
+    return sum_of_pairs(weights, values, mask, is_causal, divide)
 
 
 def sum_of_pairs(
-    weights: Float[Tensor, "b h q k"], values: Float[Tensor, "b s k v"], mask: Mask, divide: bool
+    weights: Scores, values: Float[Tensor, "b s k v"], mask: Mask, is_causal: bool, divide: bool
 ) -> Sums:
     """Return the sums of the visible values times their weights, or with ``divide`` the means."""
     values = repeat_heads(values, weights.shape[1])
+    mask = past_keys(weights, weights.mT, mask) if is_causal else mask
     if divide:
         weights = weights / count_visible(weights, mask).to(weights.dtype)
     return (weights if mask is None else weights.masked_fill(~mask, 0.0)) @ values
@@ -107,7 +108,7 @@ def sum_of_pairs(
 
 def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
     """Return whether linear attention first multiplies keys with values, which needs no pairs."""
-    if is_traced():  # the result must hold for any number of keys
+    if torch.compiler.is_compiling():  # the result must hold for any number of keys
         return not is_causal
     return keys > (max(256, width) if is_causal else width)
 
@@ -125,15 +126,6 @@ def by_last(sums: Float[Tensor, "b h q _"]) -> Sums:
     return sums[..., :-1] / sums[..., -1:].clamp(min=1e-6)
 
 
-def sum_of_all(
-    query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"]
-) -> Sums:
-    """Return query·(key^T·values); heads with the same keys and values share the inner product."""
-    groups = max(key.shape[1], values.shape[1])
-    sums = repeat_heads(key, groups).transpose(-2, -1) @ repeat_heads(values, groups)
-    return query @ repeat_heads(sums, query.shape[1])
-
-
 def sums_so_far(
     query: Tokens, key: Float[Tensor, "b g n w"], values: Float[Tensor, "b s n v"]
 ) -> Float[Tensor, "b h n v"]:
@@ -144,9 +136,8 @@ def sums_so_far(
     """
     heads, n = query.shape[1:3]
     rows, columns, row_values = (in_rows(repeat_heads(x, heads)) for x in (query, key, values))
-    return with_earlier((rows @ columns.mT).tril() @ row_values, rows, columns, row_values)[
-        :, :, :n
-    ]
+    within = (rows @ columns.mT).tril() @ row_values
+    return with_earlier(within, rows, columns, row_values)[:, :, :n]
 
 
 def in_rows(tokens: Tokens) -> Float[Tensor, "b h m 128 w"]:

@@ -22,7 +22,7 @@ from torch.nn.attention.flex_attention import (
     flex_attention,
 )
 
-from nas.compiler.kernels import computed_dtype, is_traced
+from nas.compiler.kernels import computed_dtype
 from nas.compiler.masks import in_window
 from nas.genome.primitives.tensors import Change, Gates, Key, Mask, Query, Sums, Values
 
@@ -82,7 +82,7 @@ CHANGES: Final = {
 
 def is_flexible(query: Query, values: Values) -> bool:
     """Whether FlexAttention computes changed scores faster than torch's other operations."""
-    if is_traced() or not query.is_cuda or query.dtype == torch.float64:
+    if torch.compiler.is_compiling() or not query.is_cuda or query.dtype == torch.float64:
         return False
     return query.shape[2] >= LEAST_QUERIES and max(query.shape[3], values.shape[3]) <= MOST_WIDTH
 

@@ -18,19 +18,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.compiler.kernels import faster, is_traced
-from nas.compiler.kernels.attention import kept_tokens, past_keys
-from nas.genome.primitives.gated import Delta, decayed_products, log_decay, without_erased
-from nas.genome.primitives.tensors import (
-    Gates,
-    Key,
-    Mask,
-    Query,
-    Sums,
-    Tokens,
-    Values,
-    count_visible,
-)
+from nas.compiler.kernels import faster
+from nas.compiler.kernels.attention import sum_of_pairs, visible_tokens
+from nas.genome.primitives.gated import Delta, decayed_products, log_decay, unrolled, without_erased
+from nas.genome.primitives.tensors import Gates, Key, Mask, Query, Sums, Tokens, Values
 
 CHUNK: Final = 64
 PAIRED_TOKENS: Final = 8  # tokens of a chunk whose pairs are computed feature by feature
@@ -54,8 +45,7 @@ def gated_linear_attention(
     """
     query, count = query * scale, key.shape[2]
     if is_in_chunks(count, gates.shape[-1]) and (mask is None or mask.shape[-2] == 1):
-        kept, visible = kept_tokens(values, mask, is_causal)
-        values = values if mask is None else values * kept.to(values.dtype)
+        values, visible = visible_tokens(values, mask, is_causal)
         out = gated_sums(query, key, values, gates)
         if not is_causal:
             back = (x.flip(2) for x in (query, key, values, gates[:, :, -1:] - gates))
@@ -63,12 +53,8 @@ def gated_linear_attention(
             alone = (query * key).sum(dim=-1, keepdim=True) * values
             out = out + gated_sums(*back).flip(2) - alone
         return (out / visible if divide else out).to(values.dtype)
-    if is_causal:
-        mask = past_keys(query, key, mask)
     weights = decayed_products(query, key, gates, gates)
-    visible = count_visible(weights, mask)
-    weights = weights / visible.to(weights.dtype) if divide else weights
-    return (weights if mask is None else weights.masked_fill(~mask, 0.0)) @ values
+    return sum_of_pairs(weights, values, mask, is_causal, divide)
 
 
 def is_in_chunks(tokens: int, gates: int) -> bool:
@@ -77,7 +63,8 @@ def is_in_chunks(tokens: int, gates: int) -> bool:
     With gates of features, each pair has an exponential for each feature. A traced graph, which is
     valid for any number of tokens, computes all pairs.
     """
-    return not is_traced() and tokens > (CHUNK * (2 - gates) if gates < 2 else PAIRED_TOKENS)
+    most = CHUNK * (2 - gates) if gates < 2 else PAIRED_TOKENS
+    return tokens > most and not torch.compiler.is_compiling()
 
 
 def gated_sums(query: Tokens, key: Tokens, values: Tokens, gates: Gates) -> Tokens:
@@ -93,11 +80,10 @@ def gated_sums(query: Tokens, key: Tokens, values: Tokens, gates: Gates) -> Toke
     kept = start - end.transpose(2, 3)
     later = torch.ones(kept.shape[2:4], dtype=torch.bool, device=kept.device).tril(-1)
     kept = kept.masked_fill(~later[:, :, None], -torch.inf).exp()
-    states = (
-        torch.einsum("bhxyg,bhygv->bhxgv", kept, sums)
-        if kept.shape[-1] > 1
-        else ((kept[..., 0] @ sums.flatten(3)).unflatten(3, sums.shape[3:]))
-    )
+    if kept.shape[-1] > 1:
+        states = torch.einsum("bhxyg,bhygv->bhxgv", kept, sums)
+    else:
+        states = (kept[..., 0] @ sums.flatten(3)).unflatten(3, sums.shape[3:])
     return (within + (query * torch.exp(gates - start)) @ states).flatten(2, 3)[:, :, :length]
 
 
@@ -160,10 +146,8 @@ def solve_in_chunks(erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | 
         start, end = edges(gates)
         reading, written = erase * torch.exp(gates - start), keys * torch.exp(end - gates)
         kept = torch.exp(end - start).mT
-    # Autocast returns 16 bits from products; the solver accepts 32 and 64.
-    overlap = past_products(erase, keys, gates).to(values.dtype).tril(-1)
     both = torch.cat((values, reading), dim=-1)
-    solved = torch.linalg.solve_triangular(overlap, both, upper=False, unitriangular=True)
+    solved = unrolled(past_products(erase, keys, gates), both)
     fresh, corrections = solved.split((values.shape[-1], keys.shape[-1]), dim=-1)
     state = values.new_zeros(*keys.shape[:2], keys.shape[-1], values.shape[-1])
     out = []

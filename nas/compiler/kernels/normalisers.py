@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.compiler.kernels import faster, is_traced, pieces
+from nas.compiler.kernels import faster, pieces
 from nas.genome.primitives.normalisers import (
     Entmax15,
     Softmax,
@@ -75,7 +75,7 @@ def fast_threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
     """Return ``threshold_weights(...)``, without sorting if Newton's method is faster."""
     # Newton's method tests convergence, which synchronises a GPU; for few rows its calls take
     # longer than sorting.
-    if is_traced() or scores.device.type != "cpu" or scores.numel() < 2**13:
+    if torch.compiler.is_compiling() or scores.device.type != "cpu" or scores.numel() < 2**13:
         return threshold_weights(scores, mask, power)
     return Threshold.apply(hide(scores, mask), power)
 

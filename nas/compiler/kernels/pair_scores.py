@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nas.compiler.kernels import faster, is_traced, pieces
+from nas.compiler.kernels import faster, pieces
 from nas.genome.primitives.neural_scores import (
     AdditiveAttentionScore,
     NeuralAttention,
@@ -50,7 +50,7 @@ def goes_by_pieces(x: Tensor, numbers: int, is_faster: bool) -> bool:
 
     ``numbers`` is the number of hidden units of all pairs, and ``x`` is one of the operands.
     """
-    if is_traced() or x.device.type == "meta":
+    if torch.compiler.is_compiling() or x.device.type == "meta":
         return False
     return numbers > 2**26 or (is_faster and x.device.type == "cpu" and x.dtype.itemsize > 2)
 

@@ -10,14 +10,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nas.compiler.kernels import computed_dtype, is_traced
+from nas.compiler.kernels import computed_dtype
 from nas.compiler.kernels.attention import (
     in_rows,
     is_by_sums,
-    kept_tokens,
-    past_keys,
     repeat_heads,
     sum_of_pairs,
+    visible_tokens,
     with_earlier,
 )
 from nas.genome.primitives.tensors import Mask, Query, Sums
@@ -36,23 +35,21 @@ def quadratic_attention(
     """Return ``linear_attention`` with the scores of the primitive ``quadratic_product``."""
     query, count = query * scale, key.shape[2]
     key, values = repeat_heads(key, query.shape[1]), repeat_heads(values, query.shape[1])
-    is_featured = is_by_features(count, key.shape[3], is_causal) and not is_traced()
     # Sums of products of features can overflow float16.
-    is_featured = is_featured and computed_dtype(query) != torch.float16
+    is_featured = not torch.compiler.is_compiling() and computed_dtype(query) != torch.float16
+    is_featured = is_featured and is_by_features(count, key.shape[3], is_causal)
     if not is_featured or (mask is not None and mask.shape[-2] > 1):
-        mask = past_keys(query, key, mask) if is_causal else mask
-        return sum_of_pairs(quadratic(query @ key.mT, is_square), values, mask, divide)
-    kept, visible = kept_tokens(values, mask, is_causal)
-    values = values if mask is None else values * kept.to(values.dtype)
+        weights = quadratic(query @ key.mT, is_square)
+        return sum_of_pairs(weights, values, mask, is_causal, divide)
+    values, visible = visible_tokens(values, mask, is_causal)
     if is_causal:
         rows, columns, row_values = (in_rows(x) for x in (query, key, values))
         within = quadratic(rows @ columns.mT, is_square).tril() @ row_values
         rows, columns = (quadratic_features(x, is_square) for x in (rows, columns))
         sums = with_earlier(within, rows, columns, row_values)[:, :, :count]
     else:
-        sums = quadratic_features(query, is_square) @ (
-            quadratic_features(key, is_square).mT @ values
-        )
+        query, key = (quadratic_features(x, is_square) for x in (query, key))
+        sums = query @ (key.mT @ values)
     return sums / visible.to(sums.dtype) if divide else sums
 
 

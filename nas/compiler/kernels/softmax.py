@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.compiler.kernels import is_traced
+from nas.compiler.kernels import computed_dtype
 from nas.compiler.kernels.attention import past_keys, repeat_heads
 from nas.compiler.kernels.normalisers import fast_softmax
 from nas.genome.primitives.gated import log_decay
@@ -49,19 +49,12 @@ def softmax_attention(
 def is_fused(query: Query, keys: int, width: int, value_width: int) -> bool:
     """Whether torch's fused attention is faster than a computation of all scores."""
     widest, narrowest = max(width, value_width), min(width, value_width)
-    if query.is_cuda or not is_in_16_bits(query):
+    if query.is_cuda or computed_dtype(query).itemsize > 2:
         # The narrower tensor is padded, which takes time.
         least = 0 if width == value_width else 256 if widest <= 2 * narrowest else 1024
         return query.is_cuda or keys >= least
     is_slow = widest > 2 * narrowest or widest > 64 or torch.is_grad_enabled()
     return keys >= (1024 if is_slow else 512 if widest > 32 else 256)
-
-
-def is_in_16_bits(x: Tensor) -> bool:
-    """Whether torch multiplies a tensor in 16 bits, because of its type or of autocast."""
-    if x.dtype in (torch.bfloat16, torch.float16):
-        return True
-    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
 
 
 def fused_attention(
@@ -137,7 +130,7 @@ def biased_attention(
     of a query share, has no effect, and -c_j is a bias. In 16 bits the gradients of a fused
     kernel's biases, sums of differences of nearly equal terms, would be noise.
     """
-    is_exact = not is_in_16_bits(query)
+    is_exact = computed_dtype(query).itemsize > 2
     if gates is not None and is_causal and is_exact:
         bias = -gates if bias is None else bias - gates
         gates = None
@@ -195,7 +188,7 @@ def with_features(
 
 def has_sums(query: Query, key: Key, values: Values) -> bool:
     """Whether torch's fused attention on a CPU returns the sums of exponentials for these."""
-    is_plain = query.device.type == "cpu" and not is_traced()
+    is_plain = query.device.type == "cpu" and not torch.compiler.is_compiling()
     is_even = key.shape[-1] == values.shape[-1] and query.numel() * key.numel() > 0
     is_alike = query.dtype == key.dtype == values.dtype
     is_alike = is_alike and query.stride(-1) == key.stride(-1) == values.stride(-1) == 1

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.compiler.kernels import computed_dtype, is_traced
+from nas.compiler.kernels import computed_dtype
 from nas.genome.primitives.tensors import Gates, Query, Sums, Tokens, Values
 
 TWIN_TOKENS: Final = 256  # for fewer, fla's search for the best settings of a kernel does not pay
@@ -42,7 +42,8 @@ def twin(name: str) -> Callable[..., tuple[Tensor, Tensor]] | None:
 
 def has_twin(query: Query, values: Values) -> bool:
     """Whether fla is installed and computes attention of these operands."""
-    if is_traced() or not query.is_cuda or computed_dtype(query) != torch.bfloat16:
+    is_compiled = torch.compiler.is_compiling()
+    if is_compiled or not query.is_cuda or computed_dtype(query) != torch.bfloat16:
         return False
     if query.shape[2] < TWIN_TOKENS or max(query.shape[3], values.shape[3]) >= TWIN_WIDTH:
         return False

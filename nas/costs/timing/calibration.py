@@ -171,12 +171,9 @@ def designs(tokens: int) -> Iterator[Genome]:
                 made = [*_around(primitive, signature, params, is_first=number == 0)]
                 yield from made
                 if number == 0:  # fewer elements, to separate their time from that of a call
-                    yield _with_one_head(made[0])
-
-
-def _with_one_head(genome: Genome) -> Genome:
-    projections = replace(genome.projections, q_heads="one", kv_heads="one")
-    return replace(genome, projections=replace(projections, has_wq=True, has_wk=True, has_wv=True))
+                    one = replace(made[0].projections, q_heads="one", kv_heads="one")
+                    one = replace(one, has_wq=True, has_wk=True, has_wv=True)
+                    yield replace(made[0], projections=one)
 
 
 def _variants(primitive: Primitive) -> Iterator[Params]:

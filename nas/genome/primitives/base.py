@@ -53,7 +53,7 @@ from nas.genome.primitives.domains import Choice, Domain
 from nas.genome.primitives.signs import SignRule, unknown_sign
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 Params = Mapping[str, Any]
 
@@ -189,10 +189,13 @@ class Primitive:
         check: raises ``ValueError`` for parameters that exclude each other.
         elementwise: torch operations, such as "aten::special_ndtr", that the cost ``elementwise``
             counts by their elements although torch does not tag them as pointwise.
-        state: returns how many numbers a cache holds to continue a sequence, if the class needs all
-            tokens; None if the cache holds the operands at all earlier tokens.
         history: returns how many earlier tokens of its operands a result depends on, if the class
-            needs all tokens; None for all. For gates, without the part that is their last sum.
+            needs all tokens, and sums of gates begin at the first of these tokens; None for all.
+        state: returns how many numbers a cache holds to continue a sequence, if ``history`` is
+            None; None if the cache holds the operands at all earlier tokens.
+        recur: the recurrence of the class, if it has a state: a function of the module, the state
+            (None before the first token) and the new tokens' arguments of ``forward``, with sums of
+            gates that begin at these tokens. It returns the result and the next state, a tensor.
         unread: returns the names of parameters without effect, and of operands of which only the
             shape has an effect.
         plain: returns equal parameters in normal form at the sizes of a call; None if the result of
@@ -213,8 +216,9 @@ class Primitive:
     is_causal_safe: Callable[[Params], bool] = always
     check: Callable[[Params], None] = lambda params: None
     elementwise: tuple[str, ...] = ()
-    state: Callable[[Sizes, Params], int | None] = lambda sizes, params: None
     history: Callable[[Params], int | None] = lambda params: None
+    state: Callable[[Sizes, Params], int | None] = lambda sizes, params: None
+    recur: Callable[..., tuple[Tensor, Tensor]] | None = None
     unread: Callable[[Params], tuple[str, ...]] = lambda params: ()
     plain: Callable[[Params, Sizes], Params | None] = lambda params, sizes: params
     is_featurewise: Callable[[Params], bool] = lambda params: False

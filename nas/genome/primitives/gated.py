@@ -24,7 +24,10 @@ from nas.genome.primitives.tensors import (
     Query,
     QueryGates,
     Scores,
+    State,
+    Sums,
     Tokens,
+    Values,
     drop_padding,
 )
 
@@ -114,8 +117,7 @@ class GatedProduct(nn.Module):
     source="complement: Qin et al. 2024 (HGRN2, arXiv 2404.07904); rate: Dao and Gu 2024 "
     "(Mamba-2, arXiv 2405.21060)",
     parameters={"form": Choice(default="complement", values=("complement", "rate"))},
-    state=lambda sizes, params: sizes.heads * sizes.gates,
-    history=lambda params: 1,
+    history=lambda params: 0,
 )
 class WriteGate(nn.Module):
     """Tokens times a function of the forget gate f of the token; without tokens, the factor itself.
@@ -138,6 +140,15 @@ class WriteGate(nn.Module):
         return tokens[0] * written.to(tokens[0].dtype) if tokens else written
 
 
+def continue_scan(
+    scan: Scan, state: Float[Tensor, "b h 1 w"] | None, tokens: Tokens, gates: Gates
+) -> tuple[Tokens, Float[Tensor, "b h 1 w"]]:
+    """Return ``scan(tokens, gates)`` after the last result before them, and the new last result."""
+    out = scan(tokens.to(gates.dtype), gates)
+    out = out if state is None else out + torch.exp(gates) * state
+    return out.to(tokens.dtype), out[:, :, -1:].clone()
+
+
 @primitive(
     "scan",
     "tokens: tokens[h,w], gates: gates[h] -> tokens[h,w]",
@@ -145,7 +156,8 @@ class WriteGate(nn.Module):
     role=Role.AGGREGATE,
     notation="scan({tokens}, {gates})",
     source="Qin et al. 2023 (HGRN, NeurIPS); in parallel: Hillis and Steele 1986",
-    state=lambda sizes, params: sizes.heads * (sizes.width + sizes.gates),
+    state=lambda sizes, params: sizes.heads * sizes.width,
+    recur=continue_scan,
     is_featurewise=always,
 )
 class Scan(nn.Module):
@@ -177,7 +189,9 @@ class Scan(nn.Module):
         return (kept * tokens[:, :, None]).sum(dim=3)
 
 
-def unrolled(overlap: Float[Tensor, "b h n n"], tokens: Tokens) -> Tokens:
+def unrolled(
+    overlap: Float[Tensor, "... n n"], tokens: Float[Tensor, "... n w"]
+) -> Float[Tensor, "... n w"]:
     """Return u with u_i + sum_{j < i} overlap_ij u_j = tokens_i."""
     # Autocast returns 16 bits from products; the solver accepts 32 and 64.
     lower = overlap.to(tokens.dtype).tril(-1)
@@ -193,6 +207,36 @@ def without_erased(erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | N
     return unrolled(products, values)
 
 
+def empty_state(keys: Key, values: Values) -> State:
+    """Return the state before the first token, in float32 at least."""
+    exact = torch.promote_types(values.dtype, torch.float32)
+    return values.new_zeros(*keys.shape[:2], keys.shape[3], values.shape[3], dtype=exact)
+
+
+def read_state(state: State, queries: Query, gates: QueryGates) -> Sums:
+    """Return q_i diag(c_i) S for each query q_i, with the product c_i of the gates up to i."""
+    return (queries * torch.exp(gates)).to(state.dtype) @ state
+
+
+def next_state(state: State, keys: Key, values: Values, gates: KeyGates) -> State:
+    """Return the last of the states S_t = diag(f_t) S_{t-1} + k_t^T v_t, with forget gates f."""
+    last = gates[:, :, -1:]
+    written = (keys * torch.exp(last - gates)).to(state.dtype).mT @ values.to(state.dtype)
+    return torch.exp(last).mT * state + written
+
+
+def continue_delta(
+    rule: Delta, state: State | None, keys: Tokens, tokens: Tokens, *gates: Gates, x: Inputs
+) -> tuple[Tokens, State]:
+    """Return ``rule(keys, tokens, *gates, x=x)`` after earlier tokens' state, and the new state."""
+    erase, keys, values = rule.operands(keys, tokens, x, None)
+    state = empty_state(keys, values) if state is None else state
+    passed = gates[0] if gates else torch.zeros_like(keys[..., :1])
+    values = values - read_state(state, erase, passed)
+    out = rule.solve(erase, keys, values, gates[0] if gates else None)
+    return out.to(tokens.dtype), next_state(state, keys, out, passed)
+
+
 @primitive(
     "delta",
     "keys: tokens[h,w], tokens: tokens[h,w] -> tokens[h,w]",
@@ -202,7 +246,8 @@ def without_erased(erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | N
     notation="delta({keys}, {tokens})",
     source="Yang et al. 2024 (DeltaNet, arXiv 2406.06484); gates: Gated DeltaNet "
     "(2412.06464); gates of features: Kimi Delta Attention (2510.26692)",
-    state=lambda sizes, params: sizes.heads * (sizes.width**2 + sizes.gates),
+    state=lambda sizes, params: sizes.heads * sizes.width**2,
+    recur=continue_delta,
 )
 class Delta(nn.Module):
     """The delta rule: each value minus what the state already returns for its key.
@@ -232,11 +277,16 @@ class Delta(nn.Module):
         x: Inputs,
         mask: Mask = None,
     ) -> Tokens:
+        return self.solve(*self.operands(keys, tokens, x, mask), gates).to(tokens.dtype)
+
+    def operands(
+        self, keys: Tokens, tokens: Tokens, x: Inputs, mask: Mask
+    ) -> tuple[Tokens, Tokens, Tokens]:
+        """Return b_i k_i, k_i and b_i v_i, in float32 at least."""
         exact = torch.promote_types(tokens.dtype, torch.float32)
         strength = drop_padding(torch.sigmoid(self.strength(x)).mT[..., None], mask).to(exact)
         keys = unit_length(keys.to(exact))
-        values = strength * tokens.to(exact)
-        return self.solve(strength * keys, keys, values, gates).to(tokens.dtype)
+        return strength * keys, keys, strength * tokens.to(exact)
 
     def solve(self, erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
         return without_erased(erase, keys, values, gates)

@@ -65,7 +65,6 @@ class GateOfInput(nn.Module):
         "least_heads": LEAST_HEADS,
     },
     unread=lambda params: ("tokens",),
-    state=lambda sizes, params: sizes.heads,
     history=lambda params: 0,
 )
 class ForgetGate(GateOfInput):
@@ -130,7 +129,6 @@ class ConstantGate(nn.Module):
         "rank": Integer(default=16, low=1, high=1024),
     },
     unread=lambda params: ("tokens",),
-    state=lambda sizes, params: sizes.heads * sizes.width,
     history=lambda params: 0,
     is_featurewise=lambda params: params["form"] == "sigmoid",  # else each head has a rate
 )
@@ -163,7 +161,7 @@ class FeatureGate(GateOfInput):
     role=Role.FORGET,
     notation="bound({gates})",
     source="Qin et al. 2023 (HGRN, NeurIPS); Qin et al. 2024 (HGRN2, arXiv 2404.07904)",
-    state=lambda sizes, params: 2 * sizes.heads * sizes.width,
+    history=lambda params: 0,
 )
 class BoundGates(nn.Module):
     """Forget gates raised above a learned lower bound of each feature: l + (1 - l) f.
@@ -189,7 +187,6 @@ class BoundGates(nn.Module):
     role=Role.FORGET,
     notation="f_sigmoid({tokens})",
     source="Zhang et al. 2024 (GSA, arXiv 2409.07146)",
-    state=lambda sizes, params: sizes.heads * sizes.width,
     history=lambda params: 0,
     is_featurewise=always,
 )

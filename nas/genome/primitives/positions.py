@@ -84,10 +84,7 @@ class Rope(nn.Module):
         "init": Choice(default="random", values=("random", "identity", "residual")),
     },
     is_causal_safe=lambda params: params["causal"],
-    state=lambda sizes, params: (
-        sizes.heads * sizes.width * (params["kernel"] - 1) if params["causal"] else None
-    ),
-    history=lambda params: params["kernel"] - 1,
+    history=lambda params: params["kernel"] - 1 if params["causal"] else None,
     is_featurewise=always,
 )
 class ShortConv(nn.Module):
@@ -126,7 +123,6 @@ class ShortConv(nn.Module):
     "shift({tokens})",
     "Peng et al. 2023 (RWKV, arXiv 2305.13048), with 1 - mu for its mu",
     role=Role.POSITION,
-    state=lambda sizes, params: sizes.heads * sizes.width,
     history=lambda params: 1,
     parameters={"init": Choice(default="identity", values=("identity", "spread"))},
     is_featurewise=always,

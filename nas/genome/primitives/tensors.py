@@ -26,12 +26,15 @@ Sums = Float[Tensor, "b h q v"]  # weighted sums of values
 Gates = Float[Tensor, "b h n g"]  # g is 1, or the width of a head
 QueryGates = Float[Tensor, "b h q g"]
 KeyGates = Float[Tensor, "b h k g"]
+State = Float[Tensor, "b h w v"]  # a sum of keys times values over earlier tokens
 # True where attention is allowed, broadcastable to (b, h, q, k); None if all keys are visible.
 Mask = Bool[Tensor, "..."] | None
 # A function (score, b, h, i, j) of the score of query i and key j in head h of sequence b.
 Change = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
-_NAMES: Final = "Tokens Elements Inputs Query Key Values Scores Sums Gates QueryGates KeyGates"
+_NAMES: Final = (
+    "Tokens Elements Inputs Query Key Values Scores Sums Gates QueryGates KeyGates State"
+)
 PLAIN: Final = dict.fromkeys(_NAMES.split(), "Tensor") | {
     "Mask": "Tensor | None",
     "Change": "Callable[..., Tensor]",
