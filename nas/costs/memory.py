@@ -24,7 +24,7 @@ BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
 def kv_cache_bytes_per_token(plan: Plan, context: CostContext) -> float:
     """Return the bytes of the smallest cache per token that it holds, at 16 bits a number.
 
-    Sums of forget gates at each token have 32 bits. The result is the size of keys and values if a
+    States, and sums over tokens, have 32 bits. The result is the size of keys and values if a
     primitive sees later tokens, so that the mechanism cannot be decoded.
     """
     plan = distributed(plan)
@@ -47,14 +47,15 @@ def kv_cache_bytes_per_token(plan: Plan, context: CostContext) -> float:
         called = frozenset(step.index for step in plan.steps) & live(plan, each) - each.keys()
         summed = sum(_sum_numbers(plan, call, sizes) for call in each.values())
         rows = (_read_rows(plan, called), sources_of(plan, called))
-        numbers.append(min(_row(plan, refs | again, sizes) for refs in rows) * held + summed)
+        numbers.append(min(_row(plan, refs | again, sizes) for refs in rows) * held + 2 * summed)
     return BYTES_PER_NUMBER * (min(numbers) + states) / sizes.tokens
 
 
 def _state(plan: Plan, step: Step, sizes: ModelSizes) -> int | None:
     history = step.primitive.history(step.params)
     if history is None:
-        return step.primitive.state(plan.call_sizes(step, sizes), step.params)
+        state = step.primitive.state(plan.call_sizes(step, sizes), step.params)
+        return state and 2 * state  # two numbers of 16 bits each
     return history * sum(o.type.token_width(sizes.dim, sizes.heads) for o in step.operands)
 
 

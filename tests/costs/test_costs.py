@@ -183,9 +183,9 @@ def test_cache_of_a_window_or_of_sums_does_not_grow() -> None:
     assert cache_bytes(near, 100) == 2 * 2 * 64 * 20 / 100
     assert cache_bytes(near, 10) == 2 * 2 * 64
     linear = build(("scaled_dot_product", "qk"), ("softmax_free", [0]), ("weighted_sum", [1, "v"]))
-    assert cache_bytes(linear, 100) == 2 * 64 * 8 / 100  # keys times values, of each head
+    assert cache_bytes(linear, 100) == 4 * 64 * 8 / 100  # keys times values, of each head
     assert cache_bytes(linear, 3) == 2 * 2 * 64  # rows of few tokens are smaller than the sums
-    assert cache_bytes(MECHANISMS["uniform"].genome, 100) == 2 * 64 / 100
+    assert cache_bytes(MECHANISMS["uniform"].genome, 100) == 4 * 64 / 100
 
 
 def context(depth: int = 3, tokens: int = 65) -> CostContext:

@@ -72,9 +72,7 @@ def test_cache_has_the_size_that_costs_state(name: str) -> None:
     block, context = module_of(DECODED[name], 64).bfloat16(), CostContext(ModelSizes(64, 4, 8, 100))
     _, cache = decoded(block, draw(1, 100, 64).bfloat16(), [100])
     stated = kv_cache_bytes_per_token(resolve(DECODED[name], context.sizes, True).plan, context)
-    # States have 32 bits, and are counted as if they had 16.
-    sizes = [x.nbytes / (2 if key.startswith("state") else 1) for key, x in cache.items()]
-    assert sum(sizes) == pytest.approx(100 * stated)
+    assert sum(x.nbytes for x in cache.values()) == pytest.approx(100 * stated)
 
 
 CONSTANT = ["linear", "retnet", "gla", "mamba2", "deltanet", "gated_deltanet", "kda", "hgrn"]
