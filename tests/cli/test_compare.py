@@ -52,6 +52,10 @@ def test_evaluate_trains_each_mechanism_under_each_task_once(nas: Any) -> None:
     ("command", "fact"),
     [
         ("evaluate gqa --tasks recall,bytes --data file:here", "for several tasks"),
+        (
+            "evaluate gqa --tasks recall,bytes --data a=f:b --data c=f:b",
+            "none of the tasks recall, bytes",
+        ),
         ("evaluate uniform --tasks copying --test", "has no test set"),
     ],
 )
