@@ -16,7 +16,7 @@ from nas.genome.primitives import get
 from nas.genome.primitives.base import REGISTRY
 from nas.testing import check_primitive
 
-NAMES = [n for p in REGISTRY.plugins() if p.name == "linear_zoo" for n in p.members]
+NAMES = [n for n, p in REGISTRY.items() if p.module.__module__.startswith("linear_zoo.")]
 LENGTH = pytest.mark.parametrize("length", [5, 17, 64])
 
 
