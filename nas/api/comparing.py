@@ -148,8 +148,8 @@ def _load_tasks(
         named = tasks or [DEFAULT_TASK]
         specs = data if isinstance(data, Mapping) else dict.fromkeys(named, data)
         if unknown := specs.keys() - {*named}:
-            names = ", ".join(named)
-            raise ConfigError(f"data: {', '.join(sorted(unknown))} is none of the tasks {names}.")
+            found, names = ", ".join(sorted(unknown)), ", ".join(named)
+            raise ConfigError(f"data: found {found}; expected a text for each of {names}.")
         loaded = [load_task(t, data=specs.get(t), overrides=overrides).main for t in named]
     by_name = {task.name: task for task in loaded}
     if len(by_name) < len(tasks):

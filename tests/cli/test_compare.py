@@ -54,7 +54,7 @@ def test_evaluate_trains_each_mechanism_under_each_task_once(nas: Any) -> None:
         ("evaluate gqa --tasks recall,bytes --data file:here", "for several tasks"),
         (
             "evaluate gqa --tasks recall,bytes --data a=f:b --data c=f:b",
-            "none of the tasks recall, bytes",
+            "found a, c; expected a text for each of recall, bytes",
         ),
         ("evaluate uniform --tasks copying --test", "has no test set"),
     ],
