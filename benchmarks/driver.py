@@ -51,9 +51,9 @@ class Simulated:
         self._running: list[tuple[float, int, Trial]] = []
         self._num_begun = 0
 
-    def calibrate(self) -> Any:
-        """Measure unit times in this process."""
-        return self._local.calibrate()
+    def measure(self, function: Any) -> Any:
+        """Measure times in this process."""
+        return self._local.measure(function)
 
     def submit(self, trials: Sequence[Trial]) -> None:
         """Queue trials, and start as many as there are idle workers."""

@@ -22,7 +22,7 @@ from nas.common.errors import NasError
 from nas.compiler import build_attention
 from nas.costs import CostContext
 from nas.costs.timing import calibrate
-from nas.costs.timing.measuring import Passes, fastest
+from nas.costs.timing.measuring import Passes, in_turns, seconds_of
 from nas.genome import Genome, ModelSizes, Node
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.store.sources import load_genome
@@ -132,8 +132,8 @@ def calibration(
         except RuntimeError as error:
             print(f"  {name} cannot be captured: {error}")
             continue
-        named[name] = partial(passes.seconds, work)
-    measured = [1e3 * value for value in fastest(list(named.values()), seconds)]
+        named[name] = partial(seconds_of, work, device)
+    measured = [1e3 * min(times) for times in in_turns([*named.values()], seconds)]
     layer = sizes._replace(depth=1)
     context = CostContext(layer, calibration=units)
     predicted = predict([mechanism(name).genome for name in named], context)

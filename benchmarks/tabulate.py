@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,7 @@ from benchmarks.tabular.table import SUFFIX, Table, load_table
 from nas.common.errors import TaskError
 from nas.costs import costs_of, need_calibration
 from nas.evaluation.execution import Execution, make_evaluator
+from nas.evaluation.trainer import calibrate_for
 from nas.evaluation.trial import Evaluator, Trial, run_trials, training_seed
 from nas.genome import Genome
 from nas.space import SearchSpace, load_space
@@ -154,7 +156,9 @@ def main() -> None:
     evaluator = make_evaluator(Execution(options.backend, options.workers), task, data)
     try:
         if need_calibration(space.objectives) and not table.times:
-            context = replace(table.setting, calibration=evaluator.calibrate())
+            context = replace(
+                table.setting, calibration=evaluator.measure(partial(calibrate_for, task))
+            )
             resolved = {key: context.resolve(g) for key, g in table.mechanisms.items()}
             times = {k: costs_of(r, context, ["time_ms"])["time_ms"] for k, r in resolved.items()}
             table = replace(table, times=times)

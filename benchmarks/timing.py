@@ -23,7 +23,7 @@ from nas.compiler import build_attention, make_plan
 from nas.compiler import resolve as resolve_genome
 from nas.costs import CostContext, costs_of
 from nas.costs.timing import calibrate
-from nas.costs.timing.measuring import Passes
+from nas.costs.timing.measuring import Passes, seconds_of
 from nas.genome import Genome, ModelSizes
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS
@@ -135,7 +135,7 @@ def measure(genomes: Sequence[Genome], setting: LayerSetting, rounds: int) -> li
         sizes, setting.batch, precision="float32", device="cpu", is_causal=setting.is_causal
     )
     works = [passes.of(_block(genome, sizes)) for genome in genomes]
-    seconds = [[passes.seconds(work) for work in works] for _ in range(rounds + 1)]
+    seconds = [[seconds_of(work, passes.device) for work in works] for _ in range(rounds + 1)]
     return [1e3 * min(times) for times in zip(*seconds[1:], strict=True)]
 
 

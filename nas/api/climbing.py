@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Unpack
 
@@ -12,19 +14,21 @@ from nas.common.arguments import public
 from nas.common.errors import ConfigError
 from nas.common.objectives import MAX_SEED, check_count
 from nas.common.scaling import LEAST_SIZES
-from nas.evaluation.execution import Execution
-from nas.evaluation.study import cost_context, costs_under, resolve_under, tries_rates
+from nas.evaluation.execution import Execution, make_evaluator
+from nas.evaluation.step_times import step_times
+from nas.evaluation.study import cost_context, costs_under, on_demand, resolve_under, tries_rates
 from nas.evaluation.trainer import budget_of
 from nas.evaluation.trial import task_fingerprint
 from nas.genome import Genome
 from nas.report.comparison import TrainingRow
-from nas.report.ladder import Ladder, make_ladder
+from nas.report.ladder import Ladder, loss_pairs, make_ladder
 from nas.store import RUNS
 from nas.store.sources import labelled
 from nas.store.writer import RunRecord, record_file
 from nas.tasks import Data, ModelTask
 from nas.tasks.sizes import linear_macs, resized
-from nas.training.user_module import Mechanism
+from nas.training.user_module import Mechanism, UserModule
+from nas.training.user_process import call_in_process
 
 SIZES: Final = (0.04, 0.2, 1.0, 5.0)
 MOST_COMPUTE: Final = 1000
@@ -99,7 +103,19 @@ def ladder(
         comparison = train_and_compare(
             named, tasks, data_of, recorded, options, seeds, seed, is_tuned, on_training
         )
-    return make_ladder(comparison, flops)
+    hardware, times = "", dict[str, dict[str, list[float]]]()
+    at_once = on_demand(partial(make_evaluator, replace(options, workers=1), base, examples))
+    with at_once as evaluator:
+        for size, each in tasks.items():
+            scored = [name for name in named if len(loss_pairs(comparison, size, name)) > 1]
+            if len(scored) > 1:
+                measure: Any = step_times
+                if any(isinstance(named[name], UserModule) for name in scored):
+                    measure = partial(call_in_process, step_times, time_limit=options.time_limit)
+                mechanisms = [named[name] for name in scored]
+                hardware, steps = evaluator().measure(partial(measure, mechanisms, each, examples))
+                times[size] = dict(zip(scored, steps, strict=True))
+    return make_ladder(comparison, flops, times, hardware)
 
 
 def _flops(reference: Mechanism, task: ModelTask, data: Data) -> float:

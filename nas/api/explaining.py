@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Unpack
 
@@ -14,6 +15,7 @@ from nas.common.errors import ConfigError
 from nas.common.objectives import MAX_SEED, check_count
 from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.study import cost_context, why_not
+from nas.evaluation.trainer import calibrate_for
 from nas.explaining import Bounds, plan_explanation
 from nas.genome import Genome
 from nas.report.comparison import TrainingRow
@@ -96,7 +98,7 @@ def explain(
             range(seeds),
             seed,
             purpose="explain",
-            calibration=known or evaluator.calibrate(),
+            calibration=known or evaluator.measure(partial(calibrate_for, model_task)),
         )
         for done, (key, row) in enumerate(rows, 1):
             trained[key].append(row)

@@ -25,7 +25,7 @@ import shutil
 import signal
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -47,7 +47,7 @@ from nas.evaluation.trial import Trial
 from nas.tasks import Data, Task
 from nas.training.hardware import usable_gpus
 
-_CALIBRATION_SECONDS: Final = 120.0
+_MEASURING_SECONDS: Final = 600.0
 _CONNECT_SECONDS: Final = 2.5
 _IF_ABSENT: Final = (
     "Expected the host:port of a running cluster's head node, which `ray start --head` prints."
@@ -104,17 +104,13 @@ class RayEvaluator(Dispatcher):
             self._disconnect()
             raise
 
-    def calibrate(self) -> Mapping[str, Any]:
-        """See `Evaluator`; call this method only while no trial runs.
-
-        DeviceError is raised if no worker starts, or none answers within two minutes.
-        """
-        call = self.ready_worker().actor.calibrate.remote()
+    def measure(self, function: Callable[[str], Any]) -> Any:
+        """See `Evaluator`. DeviceError: no worker starts, or none answers within ten minutes."""
+        call = self.ready_worker().actor.measure.remote(function)
         try:
-            calibration: Mapping[str, Any] = ray.get(call, timeout=_CALIBRATION_SECONDS)
+            return ray.get(call, timeout=_MEASURING_SECONDS)
         except ray.exceptions.RayError as error:
-            raise DeviceError(f"a worker could not measure its speed: {_gist(error)}.") from error
-        return calibration
+            raise DeviceError(f"a worker could not measure times: {_gist(error)}.") from error
 
     def close(self) -> None:
         """End the workers, and undo what this evaluator did to reach the cluster."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,7 @@ import torch
 
 from nas.common.captures import CudaGraphs
 from nas.common.errors import DeviceError, NasError
-from nas.evaluation.trainer import calibrate_for, train_guarded, worker_name
+from nas.evaluation.trainer import train_guarded, worker_name
 from nas.evaluation.trial import Evaluation, Trial
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import names as primitive_names
@@ -98,9 +98,9 @@ class Worker:
             raise _unfit(f"{type(error).__name__}: {error}") from error
         return worker_name(), context.get_node_id()
 
-    def calibrate(self) -> Mapping[str, Any]:
+    def measure(self, function: Callable[[str], Any]) -> Any:
         """See `Evaluator`."""
-        return calibrate_for(self._tasks[1], self._device)
+        return function(self._device)
 
     def evaluate(self, trial: Trial, is_alone: bool) -> tuple[Evaluation, bool]:
         """Train one candidate; return its evaluation, and whether this process can train again.

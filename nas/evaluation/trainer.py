@@ -310,9 +310,9 @@ class LocalEvaluator:
         self._pending: deque[Trial] = deque()
         self.on_incident: Callable[[Incident], None] = log
 
-    def calibrate(self) -> Mapping[str, Any]:
+    def measure(self, function: Callable[[str], Any]) -> Any:
         """See `Evaluator`."""
-        return calibrate_for(self._target[0], self._device)
+        return function(self._device)
 
     def submit(self, trials: Sequence[Trial]) -> None:
         """See `Evaluator`."""

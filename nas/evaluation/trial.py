@@ -231,8 +231,8 @@ class Evaluator(Protocol):
     def workers(self) -> int:
         """The number of trainings that run at once."""
 
-    def calibrate(self) -> Mapping[str, Any]:
-        """Measure the unit times of operations on a worker, and return them."""
+    def measure(self, function: Callable[[str], Any]) -> Any:
+        """Call a function of the device, "cpu" or "cuda", on a worker while no trial runs."""
 
     def submit(self, trials: Sequence[Trial]) -> None:
         """Queue trials, which are trainings to run; `wait` returns their evaluations."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 from rich.console import Console
 
 from nas.common.scaling import LEAST_SIZES, Estimate, Law, Scaling, SizeScores
-from nas.evaluation.trial import Evaluation
 from nas.report.comparison import Cell, Comparison
 from nas.report.comparison_table import (
     comparison_legend,
@@ -36,9 +36,9 @@ class Rung(Result):
         size: name of the task at this size, "TASK WIDTHxDEPTH".
         flops: floating-point operations of a training of the reference.
         cell: the metric, and the difference to the reference.
-        time: duration of a training, relative to the reference's.
+        time: duration of a training step, relative to the reference's.
         speedup: the effective speed-up. Both are None for the reference, and if fewer than three
-            sizes have two pairs of successful trainings on the same hardware.
+            sizes have two pairs of successful trainings.
     """
 
     size: str
@@ -76,11 +76,13 @@ class Ladder(Result):
         comparison: the trainings; its parts are the sizes.
         rungs: each mechanism at each size, in ascending order of size.
         climbs: what the results show of each mechanism that has a speed-up at every size.
+        hardware: where the times were measured.
     """
 
     comparison: Comparison
     rungs: tuple[Rung, ...]
     climbs: Mapping[str, Climb]
+    hardware: str
 
     @property
     def is_ok(self) -> bool:
@@ -93,16 +95,24 @@ class Ladder(Result):
         return Table([*_ladder_columns(self)], self.rungs).frame()
 
 
-def make_ladder(comparison: Comparison, flops: Mapping[str, float]) -> Ladder:
-    """Return the ladder of a comparison; ``flops`` of the reference by size, ascending."""
+def make_ladder(
+    comparison: Comparison,
+    flops: Mapping[str, float],
+    times: Mapping[str, Mapping[str, Sequence[float]]],
+    hardware: str,
+) -> Ladder:
+    """Return the ladder of a comparison; ``flops`` of the reference by size, ascending.
+
+    ``times`` are those of training steps in each round, by size and mechanism, on ``hardware``.
+    """
     climbs, found = dict[str, Climb](), dict[tuple[str, str], tuple[float, Estimate]]()
     metric = next(iter(comparison.metrics.values()))
     ideal = metric.ideal if metric.direction == "min" else -metric.ideal
     for mechanism in (row.mechanism for row in comparison.rows):
         scores = {
-            size: size_scores
-            for size, compute in flops.items()
-            if (size_scores := _scores(comparison, size, mechanism, compute)) is not None
+            size: SizeScores(flops[size], losses, np.divide(own, steps[comparison.against or ""]))
+            for size, steps in times.items()
+            if (own := steps.get(mechanism)) and (losses := loss_pairs(comparison, size, mechanism))
         }
         if mechanism == comparison.against or len(scores) < LEAST_SIZES:
             continue
@@ -117,34 +127,20 @@ def make_ladder(comparison: Comparison, flops: Mapping[str, float]) -> Ladder:
         for name in (row.mechanism for row in comparison.rows)
         if (size, name) in comparison.cells
     )
-    return Ladder(comparison, tuple(rungs), climbs)
+    return Ladder(comparison, tuple(rungs), climbs, hardware)
 
 
-def _scores(comparison: Comparison, size: str, mechanism: str, flops: float) -> SizeScores | None:
-    base, own = (_reported(comparison, size, name) for name in (comparison.against, mechanism))
-    pairs = [(base[place], own[place]) for place in base.keys() & own.keys()]
-    if len(pairs) < 2:
-        return None
-    metric = comparison.metrics[size]
-    sign = 1 if metric.direction == "min" else -1
-    losses = [[sign * each.metrics[metric.name] for each in pair] for pair in pairs]
-    times = [other.seconds / first.seconds for first, other in pairs]
-    return SizeScores(flops, losses, times)
+def loss_pairs(comparison: Comparison, size: str, mechanism: str) -> list[list[float]]:
+    """Return the losses of the reference and of a mechanism, (pairs, 2); [] if a training failed.
 
-
-def _reported(
-    comparison: Comparison, size: str, mechanism: str | None
-) -> dict[tuple[int, str], Evaluation]:
-    """Return the trainings whose mean is reported, by repeat and hardware; {} if one failed."""
-    cell = comparison.cells.get((size, mechanism or ""))
-    if cell is None or None in cell.values.values():
-        return {}
-    return {
-        (row.repeat, row.evaluation.hardware): row.evaluation
-        for row in comparison.trained
-        if (row.part, row.mechanism, row.learning_rate) == (size, mechanism, cell.learning_rate)
-        and row.repeat in cell.values
-    }
+    The loss is the metric, negated if more of it is better.
+    """
+    cells = (comparison.cells.get((size, name or "")) for name in (comparison.against, mechanism))
+    values = [{} if cell is None else cell.values for cell in cells]
+    sign = 1 if comparison.metrics[size].direction == "min" else -1
+    pairs = [[each[i] for each in values] for i in sorted(values[0].keys() & values[1].keys())]
+    losses = [[sign * value for value in pair if value is not None] for pair in pairs]
+    return losses if all(len(pair) == 2 for pair in losses) else []
 
 
 def _ladder_columns(result: Ladder) -> Iterator[Column[Rung]]:
@@ -199,7 +195,7 @@ def ladder_table(console: Console, result: Ladder) -> None:
             say(
                 console,
                 f"{row.mechanism}: no statement on its change with size, because some size lacks "
-                "two pairs of successful trainings on the same hardware.",
+                "two pairs of successful trainings.",
             )
     for climb in [*result.climbs.values()][:1]:
         law = climb.law
@@ -211,13 +207,14 @@ def ladder_table(console: Console, result: Ladder) -> None:
             f"{compared.against}: loss = {digits(law.irreducible)} + {digits(law.scale)} "
             f"C^-{law.exponent:.3f} after C FLOPs. {test}".rstrip(),
         )
+    place = f"on {result.hardware}" if result.hardware else "after the trainings"
     say(
         console,
         "",
         f"size: task, width x layers; FLOPs: of a training of {compared.against}.",
         f"compute: what {compared.against} needs for the mechanism's loss, by its law; time: of a "
-        "training (processor time, on a GPU elapsed time). Both are multiples of a training of "
-        f"{compared.against} at the size.",
+        f"training step, measured in turns {place}. Both are multiples of what "
+        f"{compared.against} has at the size.",
         f"speed-up: compute / time, with its 95 % interval: {compared.against} needs so many times "
         "as long for the same loss.",
         *comparison_legend(compared),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from nas.common.errors import NasWarning
@@ -17,6 +18,7 @@ from nas.common.objectives import SearchConfig, check_count
 from nas.common.text import plural
 from nas.costs import need_calibration
 from nas.evaluation.study import cost_context
+from nas.evaluation.trainer import calibrate_for
 from nas.evaluation.trial import Evaluator, is_retried
 from nas.searching.algorithm import ALGORITHMS
 from nas.searching.listener import EndStatus, Listener, SearchResult, Started
@@ -87,7 +89,9 @@ def run_search(
     evaluator = tasks.make(make_evaluator)
     try:
         _warn_of_idle_workers(config, evaluator.workers)
-        calibration = evaluator.calibrate() if need_calibration(limits) else {}
+        calibration = (
+            evaluator.measure(partial(calibrate_for, front)) if need_calibration(limits) else {}
+        )
         trainings = []
         if limited:
             trainings = train_references(

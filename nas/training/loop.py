@@ -36,6 +36,8 @@ class TimeIsUp(Exception):  # noqa: N818 - an outcome, not a fault
 class TrainingLoop:
     """One training of an untrained model on the meter's device; ``reports`` runs it.
 
+    ``step`` runs a training step on the examples with given indices, (b,).
+
     ``time_limit``, in seconds, is checked between steps. ``graphs`` captures the steps as CUDA
     graphs (see ``graphs_on``); None runs them eagerly.
     """
@@ -61,12 +63,12 @@ class TrainingLoop:
         num_steps = task.epochs * math.ceil(task.epoch_size(data) / task.batch_size)
         optimizer = ScheduledOptimizer(model, task, num_steps)
         self._train_step = TrainStep(model, task, train, self._precision, device, optimizer)
-        self._steps = Steps(self._train_step, task.batch_size, graphs)
+        self.step = Steps(self._train_step, task.batch_size, graphs)
 
     @property
     def execution(self) -> str:
         """How the training steps ran, see ``Steps``."""
-        return self._steps.execution
+        return self.step.execution
 
     def reports(self, order_seed: int) -> Iterator[Report]:
         """Train for the task's number of epochs, and yield a report after each epoch.
@@ -78,7 +80,7 @@ class TrainingLoop:
         for epoch in range(1, task.epochs + 1):
             self._model.train()
             for chosen in self._batches(task.order(data, epoch, rng), task.batch_size):
-                self._steps(chosen)
+                self.step(chosen)
             loss = self._train_step.mean_loss()
             metrics = self._evaluate(task.num_eval_examples(data, epoch))
             yield Report(epoch, loss, metrics, self._meter.core_seconds)

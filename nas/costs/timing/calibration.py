@@ -21,7 +21,7 @@ from nas.compiler import Plan, build_attention, resolve
 from nas.costs import Calibration
 from nas.costs.operations import ELEMENTWISE
 from nas.costs.profile import profile
-from nas.costs.timing.measuring import Passes, fastest, one_thread
+from nas.costs.timing.measuring import Passes, in_turns, one_thread, seconds_of
 from nas.costs.timing.work import amounts
 from nas.genome import Genome, ModelSizes
 from nas.genome.primitives import Kind, Primitive, Signature, get, names
@@ -85,7 +85,8 @@ def calibrate(
             rows.append(row)
         if not rows and fault is not None:
             raise fault
-        times = fastest([partial(passes.seconds, work) for work in works], seconds)
+        timers = [partial(seconds_of, work, passes.device) for work in works]
+        times = [min(each) for each in in_turns(timers, seconds)]
     return Calibration(
         hardware=torch.cuda.get_device_name(passes.device) if is_cuda else processor_name(),
         torch=str(torch.__version__),

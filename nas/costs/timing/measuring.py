@@ -64,36 +64,43 @@ class Passes:
 
         return replayed
 
-    def seconds(self, work: Callable[[], object]) -> float:
-        """Return the seconds that a call of ``work`` takes; on CUDA the mean of ``REPLAYS``."""
-        if self.device.type == "cpu":
-            start = time.process_time()
-            work()
-            return time.process_time() - start
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize(self.device)
-        begin.record()
-        for _ in range(REPLAYS):
-            work()
-        end.record()
-        end.synchronize()
-        return float(begin.elapsed_time(end)) / 1e3 / REPLAYS
+
+def seconds_of(work: Callable[[], object], device: torch.device) -> float:
+    """Return the seconds that a call of ``work`` takes: processor time, on CUDA device time.
+
+    On CUDA the result is the mean of ``REPLAYS`` calls.
+    """
+    if device.type == "cpu":
+        start = time.process_time()
+        work()
+        return time.process_time() - start
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize(device)
+    begin.record()
+    for _ in range(REPLAYS):
+        work()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1e3 / REPLAYS
 
 
-def fastest(timers: Sequence[Callable[[], float]], seconds: float) -> list[float]:
-    """Return each timer's shortest time over two to ten rounds, in which all timers take turns.
+def in_turns(
+    timers: Sequence[Callable[[], float]], seconds: float, most: int = MOST_ROUNDS
+) -> list[list[float]]:
+    """Return the times of each timer, (timers, rounds): in each round all timers take turns.
 
-    After two rounds, no further round starts once ``seconds`` of processor time have passed.
+    A first round is not counted. After two rounds, no further round starts once ``seconds`` of
+    processor time have passed, or after ``most`` rounds.
     """
     for timer in timers:
         timer()
     rounds: list[list[float]] = []
     begin = time.process_time()
-    for number in range(MOST_ROUNDS):
+    for number in range(most):
         if number >= LEAST_ROUNDS and time.process_time() - begin >= seconds:
             break
         rounds.append([timer() for timer in timers])
-    return [min(times) for times in zip(*rounds, strict=True)]
+    return [[*times] for times in zip(*rounds, strict=True)]
 
 
 @contextmanager

@@ -1,0 +1,46 @@
+"""Measure training steps of several mechanisms in turns, so that all meet the same load."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from functools import partial
+from typing import Final
+
+import torch
+
+from nas.costs.timing.measuring import in_turns, seconds_of
+from nas.evaluation.study import resolve_under
+from nas.tasks import Data, ModelTask
+from nas.tasks.layers import seeded
+from nas.training.candidate import build_model
+from nas.training.hardware import Meter, hardware_name, training_settings
+from nas.training.loop import TrainingLoop
+from nas.training.steps import graphs_on
+from nas.training.user_module import Mechanism
+
+SECONDS: Final = 15.0  # of processor time, after which no further round begins
+MOST_ROUNDS: Final = 60
+
+
+def step_times(
+    mechanisms: Sequence[Mechanism], task: ModelTask, data: Data, device: str
+) -> tuple[str, list[list[float]]]:
+    """Return the hardware and the seconds of a training step: (mechanisms, rounds).
+
+    In each round every mechanism has its turn. ``device`` is "cpu" or "cuda". Times are processor
+    times, on a GPU elapsed times.
+    """
+    meter = Meter(torch.device(device))
+    with training_settings(), redirect_stdout(sys.stderr), seeded(0):
+        steps = [_step(mechanism, task, data, meter) for mechanism in mechanisms]
+        timers = [partial(seconds_of, step, meter.device) for step in steps]
+        return hardware_name(meter.device), in_turns(timers, SECONDS, MOST_ROUNDS)
+
+
+def _step(mechanism: Mechanism, task: ModelTask, data: Data, meter: Meter) -> Callable[[], None]:
+    model = build_model(resolve_under(task, mechanism), task, data, 0).train()
+    loop = TrainingLoop(model, task, data, meter, graphs=graphs_on(meter.device))
+    size = min(task.batch_size, task.epoch_size(data))
+    return partial(loop.step, torch.arange(size, device=meter.device))
