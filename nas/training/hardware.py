@@ -56,19 +56,23 @@ def check_computes(device: torch.device) -> None:
 
 @contextmanager
 def training_settings() -> Iterator[None]:
-    """Run a block with one thread, with gradients and without cuDNN's attention.
+    """Run a block with one thread and gradients, without denormal numbers and cuDNN's attention.
 
-    With one thread, workers do not compete for cores and the order of sums is fixed. Attention by
-    cuDNN, which torch prefers in bfloat16 on GPUs from the H100 on, plans each new shape for half a
-    second, and some gradients of masked attention are not finite (pytorch #196678).
+    With one thread, workers do not compete for cores and the order of sums is fixed. Weights of
+    attention with forget gates fall to denormal numbers, for which a processor needs many times as
+    long; they become 0. Attention by cuDNN, which torch prefers in bfloat16 on GPUs from the H100
+    on, plans each new shape for half a second, and some gradients of masked attention are not
+    finite (pytorch #196678).
     """
     before = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
     torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.set_flush_denormal(True)
     try:
         with one_thread(), torch.inference_mode(mode=False), torch.enable_grad():
             yield
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
+        torch.set_flush_denormal(False)
 
 
 def resolve_precision(

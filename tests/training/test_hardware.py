@@ -18,15 +18,17 @@ CPU = torch.device("cpu")
 def test_training_settings_are_restored():
     def settings():
         is_fused = torch.backends.cuda.cudnn_sdp_enabled()
-        return torch.get_num_threads(), is_fused, torch.is_grad_enabled()
+        has_denormal = bool(torch.tensor([1e-30]) * 1e-10)
+        return torch.get_num_threads(), is_fused, torch.is_grad_enabled(), has_denormal
 
     before = settings()
     with torch.no_grad(), training_settings():
-        assert settings() == (1, False, True)
+        assert settings() == (1, False, True, False)
         torch.set_num_threads(2)
         torch.set_grad_enabled(False)
         torch.backends.cuda.enable_cudnn_sdp(True)
     assert settings() == before
+    assert before[-1]
 
 
 def test_a_paused_meter_counts_no_processor_time():
