@@ -27,6 +27,7 @@ class Layer(nn.Module):
         return x + self.mlp(x)
 
 
+torch.set_flush_denormal(True)  # with denormal weights of attention a processor is slow
 torch.manual_seed(0)
 layers = [Layer(number) for number in range(DEPTH)]
 model = nn.Sequential(nn.Embedding(256, DIM), *layers, nn.LayerNorm(DIM), nn.Linear(DIM, 256))
