@@ -27,8 +27,7 @@ from nas.store.sources import labelled
 from nas.store.writer import RunRecord, record_file
 from nas.tasks import Data, ModelTask
 from nas.tasks.sizes import linear_macs, resized
-from nas.training.user_module import Mechanism, UserModule
-from nas.training.user_process import call_in_process
+from nas.training.user_module import Mechanism
 
 SIZES: Final = (0.04, 0.2, 1.0, 5.0)
 MOST_COMPUTE: Final = 1000
@@ -109,11 +108,9 @@ def ladder(
         for size, each in tasks.items():
             scored = [name for name in named if len(loss_pairs(comparison, size, name)) > 1]
             if len(scored) > 1:
-                measure: Any = step_times
-                if any(isinstance(named[name], UserModule) for name in scored):
-                    measure = partial(call_in_process, step_times, time_limit=options.time_limit)
                 mechanisms = [named[name] for name in scored]
-                hardware, steps = evaluator().measure(partial(measure, mechanisms, each, examples))
+                measure = partial(step_times, mechanisms, each, examples, options.time_limit)
+                hardware, steps = evaluator().measure(measure)
                 times[size] = dict(zip(scored, steps, strict=True))
     return make_ladder(comparison, flops, times, hardware)
 

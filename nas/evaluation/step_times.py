@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias, cast
 
 import torch
 
@@ -18,20 +18,35 @@ from nas.training.candidate import build_model
 from nas.training.hardware import Meter, hardware_name, training_settings
 from nas.training.loop import TrainingLoop
 from nas.training.steps import graphs_on
-from nas.training.user_module import Mechanism
+from nas.training.user_module import Mechanism, UserModule
+from nas.training.user_process import call_in_process
 
 SECONDS: Final = 15.0  # of processor time, after which no further round begins
 MOST_ROUNDS: Final = 60
 
+_Times: TypeAlias = tuple[str, list[list[float]]]
+
 
 def step_times(
-    mechanisms: Sequence[Mechanism], task: ModelTask, data: Data, device: str
-) -> tuple[str, list[list[float]]]:
+    mechanisms: Sequence[Mechanism],
+    task: ModelTask,
+    data: Data,
+    time_limit: float | None,
+    device: str,
+) -> _Times:
     """Return the hardware and the seconds of a training step: (mechanisms, rounds).
 
     In each round every mechanism has its turn. ``device`` is "cpu" or "cuda". Times are processor
-    times, on a GPU elapsed times.
+    times, on a GPU elapsed times. With a user's module all run in a process of their own, which
+    ``time_limit``, in seconds, ends.
     """
+    arguments = mechanisms, task, data, device
+    if any(isinstance(mechanism, UserModule) for mechanism in mechanisms):
+        return cast("_Times", call_in_process(_measure, *arguments, time_limit=time_limit))
+    return _measure(*arguments)
+
+
+def _measure(mechanisms: Sequence[Mechanism], task: ModelTask, data: Data, device: str) -> _Times:
     meter = Meter(torch.device(device))
     with training_settings(), redirect_stdout(sys.stderr), seeded(0):
         steps = [_step(mechanism, task, data, meter) for mechanism in mechanisms]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nas.genome.mechanisms import mechanism
 from nas.common.system import processor_name
+from nas.genome.mechanisms import mechanism
 from tests.cli.conftest import DIVERGING, LOCAL, MODULE
 
 TEXT = """
