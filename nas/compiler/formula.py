@@ -10,6 +10,7 @@ gelu(V); ...".
 from __future__ import annotations
 
 import string
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from nas.compiler.plan import make_plan
@@ -26,15 +27,12 @@ def formula(genome: Genome) -> str:
 
 def formula_of(plan: Plan) -> str:
     """Return the formula of a plan's mechanism."""
-    counts: dict[Ref, int] = {}
-    for step in plan.steps:
-        for operand in step.operands:
-            counts[operand.ref] = counts.get(operand.ref, 0) + 1
+    counts = Counter(operand.ref for step in plan.steps for operand in step.operands)
     text: dict[Ref, str] = {s.name: _stream(plan, s.name, s.is_projected) for s in plan.streams}
     named: list[str] = []
     for step in plan.steps:
         written = _written(step, text)
-        if counts.get(step.index, 0) > 1:
+        if counts[step.index] > 1:
             name = f"A{len(named) + 1}"
             named.append(f"{name} = {written}")
             written = name
