@@ -150,7 +150,7 @@ def _simplified(genome: Genome) -> Genome:
         if primitive.commutes and len(inputs) == 2:
             inputs = tuple(sorted(inputs, key=str))
         defaults = primitive.defaults()
-        omitted = primitive.unread(defaults | node.param_dict())
+        omitted = primitive.unread(defaults | dict(node.params))
         params = ((k, v) for k, v in node.params if v != defaults[k] and k not in omitted)
         simplified = Node(node.op, inputs, tuple(params))
         if primitive.is_parametric or simplified not in indices:
