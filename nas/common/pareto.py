@@ -18,9 +18,7 @@ Costs: TypeAlias = Sequence[float]
 
 def dominates(a: Costs, b: Costs) -> bool:
     """Return whether ``a`` is no worse than ``b`` in any column and better in one; not with NaN."""
-    return all(x <= y for x, y in zip(a, b, strict=True)) and any(
-        x < y for x, y in zip(a, b, strict=True)
-    )
+    return all(x <= y for x, y in zip(a, b, strict=True)) and tuple(a) != tuple(b)
 
 
 def non_dominated(rows: Sequence[Costs]) -> list[int]:

@@ -1,6 +1,4 @@
-"""Explaining: measure the contribution of each part of a mechanism by training edited
-mechanisms.
-"""
+"""Measure the contribution of each part of a mechanism by training edited mechanisms."""
 
 from nas.explaining.plan import Bounds, Change, Explanation, plan_explanation
 

@@ -33,7 +33,6 @@ TELL: Final = 1
 DRAW: Final = 2
 
 NUM_NEIGHBOURS: Final = 8  # mutants of which one is proposed in the first generation
-NEIGHBOUR: Final = "neighbour"  # operator of a mutant of a named mechanism
 REPEAT: Final = "repeat"  # operator of a proposal that trains a known mechanism again
 
 # A new mechanism with a cost above this multiple of its limit is drawn again, since it cannot enter
@@ -174,7 +173,7 @@ class SearchContext:
         rarest = min(
             new or mutants, key=lambda m: min(counts.get(node.op, 0) for node in m.genome.nodes)
         )
-        return Attempt(rarest.genome, NEIGHBOUR)
+        return Attempt(rarest.genome, "neighbour")
 
     def sample(self, rng: np.random.Generator) -> Attempt:
         """Return a random genome of the search space."""
