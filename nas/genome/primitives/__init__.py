@@ -13,22 +13,10 @@ from dataclasses import replace
 from nas.common.config import near
 from nas.common.errors import GenomeError
 from nas.genome import Genome, Node, ParamValue
-from nas.genome.primitives.base import (
-    REGISTRY,
-    Kind,
-    Params,
-    Port,
-    Primitive,
-    Role,
-    Signature,
-    Sizes,
-    primitive,
-)
+from nas.genome.primitives.base import REGISTRY, Kind, Primitive, Role, Signature, Sizes, primitive
 
 __all__ = [
     "Kind",
-    "Params",
-    "Port",
     "Primitive",
     "Role",
     "Signature",
