@@ -71,8 +71,7 @@ class Loop:
         self._work: list[_Work] = []  # by number of the proposal
         self._num_trainings: Counter[tuple[str, Purpose]] = Counter()  # proposed, by mechanism
         self._results: list[TrialResult] = []  # up to the first proposal without a result
-        # Numbers of proposals, by key, repeat and purpose of the training.
-        self._running: dict[tuple[str, int, Purpose], int] = {}
+        self._running: dict[tuple[str, int, Purpose], int] = {}  # numbers, by key, repeat, purpose
         self._num_generations = 0
         self._is_exhausted = False
         evaluator.on_incident = self._on_incident
