@@ -24,9 +24,8 @@ def dominates(a: Costs, b: Costs) -> bool:
 def non_dominated(rows: Sequence[Costs]) -> list[int]:
     """Return the indices of the finite rows that no other row dominates, ascending.
 
-    Equal rows are all returned or all left out. In lexicographic order a row can only be dominated
-    by an earlier one. (Kung, Luccio and Preparata 1975, "On finding the maxima of a set of
-    vectors".)
+    Equal rows are all returned or all left out. In lexicographic order only earlier rows dominate a
+    row. (Kung, Luccio and Preparata 1975, "On finding the maxima of a set of vectors".)
     """
     finite = [i for i, row in enumerate(rows) if all(map(math.isfinite, row))]
     front: list[int] = []

@@ -3,8 +3,7 @@
     softmax((Q·Kᵀ)/√d)·V·W_O
 
 Q, K and V are projections of the input. X is the whole input, and x is the part of the input that
-belongs to a head. If several nodes read the result of a node, the result gets a name, as in "A1 =
-gelu(V); ...".
+belongs to a head. A result that several nodes read gets a name, as in "A1 = gelu(V); ...".
 """
 
 from __future__ import annotations

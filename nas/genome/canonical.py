@@ -46,9 +46,8 @@ def canonicalise(
     """Return the normal form of a genome, by the steps in the module docstring.
 
     With ``sizes``, rules that hold only there apply: a window of all tokens is removed. All calls
-    of the mechanism are causal (``is_causal``), or none are; with None, the normal form is valid in
-    both cases. GenomeError is raised if a primitive or parameter does not exist, or a value is
-    invalid.
+    of the mechanism are causal (``is_causal``), or none are; with None, the form is valid in both
+    cases. GenomeError is raised if a primitive, a parameter or its value does not exist.
     """
     genome = check_vocabulary(genome)
     visibility = plain_visibility(genome.visibility, sizes and sizes.tokens, is_causal)

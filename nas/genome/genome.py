@@ -52,8 +52,7 @@ class Node:
 class Genome:
     """An attention mechanism as data; nodes are in topological order, and the last is the output.
 
-    The operator ``==`` compares fields; equal digests (``nas.genome.canonical.digest``) are equal
-    mechanisms.
+    ``==`` compares fields; equal digests (``nas.genome.canonical.digest``) are equal mechanisms.
     """
 
     nodes: tuple[Node, ...]

@@ -34,8 +34,7 @@ class RunView:
     """The recorded data of a run at one moment: a table of mechanisms, and one of trainings.
 
     Attributes:
-        label: name of the run as typed on the command line; ``name`` is unique among the runs that
-            are shown together.
+        label: name of the run as typed; ``name`` is unique among the runs shown together.
         mechanisms: all proposed mechanisms, one for each digest, in order of proposal.
         members: the mechanisms of the Pareto front, sorted by the first objective, best first.
         names: names of the published mechanisms, by ``Proposal.key``; equal ones share a key.

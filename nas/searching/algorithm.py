@@ -2,8 +2,7 @@
 
 A proposal is a genome to train. Proposal t depends only on the results that the algorithm received
 before, in order of submission, and on a random generator that is derived from (seed, t). Therefore
-a resumed run, which passes the recorded results to the algorithm again, continues with the same
-proposals.
+a resumed run, which passes on the recorded results again, continues with the same proposals.
 """
 
 from __future__ import annotations
@@ -193,8 +192,7 @@ class Algorithm(Protocol):
     """Proposes genomes after the first generation, and learns from the results of trainings.
 
     A class attribute ``lag`` is the lag of searches that set none, or a generation if that is
-    smaller. Without the attribute, their proposals are computed from the results of complete
-    generations.
+    smaller. Without it, their proposals are computed from the results of complete generations.
     """
 
     def tell(self, results: Sequence[TrialResult]) -> None:
