@@ -150,7 +150,9 @@ def main() -> None:
     options = _options()
     space = load_space(options.space)
     chosen = space.task if options.task is None else TaskChoice(name=options.task)
-    task = load_task(chosen.name, data=options.data or chosen.data, overrides=chosen.overrides).main
+    task = load_task(
+        chosen.name, data=options.data or chosen.data, overrides=chosen.model_extra
+    ).main
     data = task.load()
     table = begin_table(options, space, task, data)
     evaluator = make_evaluator(Execution(options.backend, options.workers), task, data)

@@ -76,7 +76,7 @@ def task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:
         return load_task(task, data=data)
     default = space.task
     return load_task(
-        default.name, data=default.data if data is None else data, overrides=default.overrides
+        default.name, data=default.data if data is None else data, overrides=default.model_extra
     )
 
 

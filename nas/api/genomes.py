@@ -88,8 +88,7 @@ def show(
         '(softmax((Q·Kᵀ)/√d)·V)·W_O'
 
     Args:
-        source, dim, heads: see ``nas.api.execution``; of a run's genome, metrics and parents are
-            shown too.
+        source, dim, heads: see ``nas.api.execution``; a run's genome is shown with its results.
         tokens: sequence length; by default that of the run's task, or 65.
     """
     return examine(resolve(source), dim, heads, tokens)

@@ -64,8 +64,7 @@ def search(
         task: name or path of a task; by default that of the space, with its data.
         target: name or path of a longer task of the same family, whose front is searched; some of
             the mechanisms are trained under it. By default that of the space, which may have none.
-        algorithm: "surrogate", "nsga2", "random", "regularized-evolution", or that
-            of a plug-in.
+        algorithm: "surrogate", "nsga2", "random", "regularized-evolution", or that of a plug-in.
         lag: if set, the proposal with number t uses the trainings up to number t - lag, so that no
             worker waits for the last training of a generation. By default 16 for "surrogate", or
             a generation if that is less; with others, proposals use whole generations.

@@ -1,8 +1,7 @@
 """Metrics of a task, and the objectives and settings of a search.
 
 An objective is a metric, which training measures, or a cost, which is counted or predicted without
-training. A mechanism that is worse than an objective's limit is trained and recorded, but it is in
-no front.
+training. A mechanism that is worse than an objective's limit is trained, but it is in no front.
 """
 
 from __future__ import annotations

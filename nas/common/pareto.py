@@ -18,17 +18,14 @@ Costs: TypeAlias = Sequence[float]
 
 def dominates(a: Costs, b: Costs) -> bool:
     """Return whether ``a`` is no worse than ``b`` in any column and better in one; not with NaN."""
-    return all(x <= y for x, y in zip(a, b, strict=True)) and any(
-        x < y for x, y in zip(a, b, strict=True)
-    )
+    return all(x <= y for x, y in zip(a, b, strict=True)) and tuple(a) != tuple(b)
 
 
 def non_dominated(rows: Sequence[Costs]) -> list[int]:
     """Return the indices of the finite rows that no other row dominates, ascending.
 
-    Equal rows are all returned or all left out. In lexicographic order a row can only be dominated
-    by an earlier one. (Kung, Luccio and Preparata 1975, "On finding the maxima of a set of
-    vectors".)
+    Equal rows are all returned or all left out. In lexicographic order only earlier rows dominate a
+    row. (Kung, Luccio and Preparata 1975, "On finding the maxima of a set of vectors".)
     """
     finite = [i for i, row in enumerate(rows) if all(map(math.isfinite, row))]
     front: list[int] = []

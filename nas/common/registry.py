@@ -191,8 +191,7 @@ class Registry(Mapping[str, M]):
 def load_plugin(path: str | Path) -> None:
     """Import a Python file that registers primitives, tasks or other members as a module.
 
-    Its folder is appended to ``sys.path``, also in workers. ``nas --plugin FILE.py COMMAND`` does
-    the same.
+    Its folder is appended to ``sys.path``, also in workers. ``nas --plugin FILE.py`` does the same.
 
     Examples:
         >>> nas.load_plugin("tests/plugins/primitive.py")

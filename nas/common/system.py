@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 BFLOAT16_FLAGS: Final = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
-_CPUINFO: Final = Path("/proc/cpuinfo")
 
 
 def read_limited(path: Path, most: int) -> bytes:
@@ -78,7 +77,7 @@ def multiplies_in_bfloat16() -> bool:
 
 def _cpuinfo(name: str) -> str:
     try:
-        lines = _CPUINFO.read_text(encoding="utf-8").splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return ""
     values = (line.partition(":")[2].strip() for line in lines if line.startswith(name))

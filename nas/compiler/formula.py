@@ -3,13 +3,13 @@
     softmax((Q·Kᵀ)/√d)·V·W_O
 
 Q, K and V are projections of the input. X is the whole input, and x is the part of the input that
-belongs to a head. If several nodes read the result of a node, the result gets a name, as in "A1 =
-gelu(V); ...".
+belongs to a head. A result that several nodes read gets a name, as in "A1 = gelu(V); ...".
 """
 
 from __future__ import annotations
 
 import string
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from nas.compiler.plan import make_plan
@@ -26,15 +26,12 @@ def formula(genome: Genome) -> str:
 
 def formula_of(plan: Plan) -> str:
     """Return the formula of a plan's mechanism."""
-    counts: dict[Ref, int] = {}
-    for step in plan.steps:
-        for operand in step.operands:
-            counts[operand.ref] = counts.get(operand.ref, 0) + 1
+    counts = Counter(operand.ref for step in plan.steps for operand in step.operands)
     text: dict[Ref, str] = {s.name: _stream(plan, s.name, s.is_projected) for s in plan.streams}
     named: list[str] = []
     for step in plan.steps:
         written = _written(step, text)
-        if counts.get(step.index, 0) > 1:
+        if counts[step.index] > 1:
             name = f"A{len(named) + 1}"
             named.append(f"{name} = {written}")
             written = name

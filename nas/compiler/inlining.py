@@ -43,8 +43,7 @@ def inlined(roots: Iterable[Any]) -> list[str]:
     """Return the sources of classes and functions, each after the definitions that it uses.
 
     Raises:
-        GenomeError: a source uses another package than torch, nas and its own, or two definitions
-            have the same name.
+        GenomeError: a source uses another package than torch, nas and its own, or names clash.
     """
     visited: dict[str, tuple[Any, str]] = {}
     order: dict[str, str] = {}

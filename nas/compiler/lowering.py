@@ -25,7 +25,7 @@ the sizes of a search.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
@@ -44,7 +44,6 @@ from nas.genome.types import is_non_negative
 if TYPE_CHECKING:
     from nas.compiler.plan import Plan, Step
 
-    Readers = Mapping[Ref, list[Step]]
     Calls = Mapping[int, "Lowered"]
 
 _PLAIN: Final = ("scaled_dot_product",)
@@ -246,10 +245,7 @@ class _Graph:
         self.genome = plan.genome
         self.steps: dict[Ref, Step] = {step.index: step for step in plan.steps}
         self.fresh = count(1 + max(step.index for step in plan.steps))
-        self.readers: defaultdict[Ref, int] = defaultdict(int)
-        for step in plan.steps:
-            for operand in step.operands:
-                self.readers[operand.ref] += 1
+        self.readers = Counter(operand.ref for step in plan.steps for operand in step.operands)
 
     def operand(self, step: Step) -> Step:
         ref = step.operands[0].ref

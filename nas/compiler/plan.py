@@ -169,9 +169,9 @@ def make_plan(genome: Genome) -> Plan:
     return plan_as_written(canonicalise(genome))
 
 
-def plan_as_written(genome: Genome, typing: Typing | None = None) -> Plan:
+def plan_as_written(genome: Genome) -> Plan:
     """Return the plan of a genome that is not normalised, or raise ViolationError."""
-    typing = typing or infer(genome)
+    typing = infer(genome)
     _check_types(genome, typing)
     steps: list[Step] = []
     for index in range(len(genome.nodes)):
@@ -246,17 +246,12 @@ class ResolvedGenome:
         return normal_digest(self.genome)
 
     @cached_property
-    def types(self) -> Typing:
-        """The inferred types of all nodes, with the type errors if there are any."""
-        return infer(self.genome)
-
-    @cached_property
     def plan(self) -> Plan:
         """The plan, or ViolationError if the genome does not type-check."""
-        return plan_as_written(self.genome, self.types)
+        return plan_as_written(self.genome)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The cached plan and types are not pickled.
+        # The cached plan is not pickled.
         return type(self), (self.genome, self.sizes, self.is_causal, self.key)
 
 

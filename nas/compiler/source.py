@@ -5,8 +5,7 @@ The method ``forward`` contains one or more lines for each step (primitive call)
     tokens_0 = self.linear_0(v)
     tokens_3 = softmax_attention(q, k, tokens_0, mask)
 
-All names in the source come from the registry or from a fixed list, so that a genome cannot inject
-code.
+All names in the source come from the registry or a fixed list, so that no genome injects code.
 """
 
 from __future__ import annotations

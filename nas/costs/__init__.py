@@ -169,11 +169,10 @@ def _register(
         depth = resolved.sizes.depth
         count = len(resolved.genome.placement.layers(depth))
         total: float = count * of_layer(resolved.plan, context)
-        if count == depth:
-            return total
-        from nas.compiler import rest_attention
+        if count < depth:
+            from nas.compiler import rest_attention
 
-        total += (depth - count) * of_layer(rest_attention(resolved).plan, context)
+            total += (depth - count) * of_layer(rest_attention(resolved).plan, context)
         return total
 
     COSTS.register(name)(CostMeasure(name, unit, about, of, is_counted=is_counted, **options))

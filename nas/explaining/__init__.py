@@ -1,7 +1,5 @@
-"""Explaining: measure the contribution of each part of a mechanism by training edited
-mechanisms.
-"""
+"""Measure the contribution of each part of a mechanism by training edited mechanisms."""
 
-from nas.explaining.plan import Bounds, Change, Explanation, plan_explanation
+from nas.explaining.plan import Bounds, Explanation, plan_explanation
 
-__all__ = ["Bounds", "Change", "Explanation", "plan_explanation"]
+__all__ = ["Bounds", "Explanation", "plan_explanation"]

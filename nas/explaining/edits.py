@@ -61,11 +61,8 @@ def _bypassed(genome: Genome) -> Iterator[Edit]:
         refs = [ref for ref in dict.fromkeys(node.inputs) if typing.of(ref).kind is kind]
         for ref in refs:
             added = f"{_name(genome, ref)} alone" if len(node.inputs) > 1 else ""
-            if index < last:
+            if index < last or isinstance(ref, int):
                 yield Edit(_name(genome, index), added, genome.bypassing(index, ref))
-            elif isinstance(ref, int):
-                ended = replace(genome, nodes=genome.nodes[: ref + 1])
-                yield Edit(_name(genome, index), added, ended)
 
 
 def _plainer(genome: Genome) -> Iterator[Edit]:
@@ -79,7 +76,7 @@ def _plainer(genome: Genome) -> Iterator[Edit]:
 
 def _reset(genome: Genome) -> Iterator[Edit]:
     for index, node in enumerate(genome.nodes):
-        primitive, params = get(node.op), node.param_dict()
+        primitive, params = get(node.op), dict(node.params)
         for name in (name for name in params if name not in primitive.derived):
             default = primitive.parameters[name].default
             kept = tuple(pair for pair in node.params if pair[0] != name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from nas.costs import CostContext, costs_of, size_costs
 from nas.evaluation.study import why_not
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from nas.compiler import ResolvedGenome
 
 
-Part: TypeAlias = Literal["edits", "controls"]
 _LABELS: Final = ("q_heads", "kv_heads", "qk_dim")
 
 
@@ -63,7 +62,7 @@ class Change:
     ``words`` describe the edit or name the control; ``key``: see ``Proposal.key``.
     """
 
-    part: Part
+    part: Literal["edits", "controls"]
     words: str
     key: str
     genome: Genome

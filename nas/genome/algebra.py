@@ -115,10 +115,8 @@ def _with_plain_params(
     if plain is not None:
         if plain != params:
             yield genome.with_node(index, replace(node, params=tuple(sorted(plain.items()))))
-    elif index < len(genome.nodes) - 1:
+    elif index < len(genome.nodes) - 1 or isinstance(node.inputs[0], int):
         yield genome.bypassing(index, node.inputs[0])
-    elif isinstance(node.inputs[0], int):  # the output must be a node
-        yield replace(genome, nodes=genome.nodes[: node.inputs[0] + 1])
 
 
 def _with_maps_after_means(genome: Genome, index: int) -> Iterator[Genome]:

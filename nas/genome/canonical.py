@@ -46,9 +46,8 @@ def canonicalise(
     """Return the normal form of a genome, by the steps in the module docstring.
 
     With ``sizes``, rules that hold only there apply: a window of all tokens is removed. All calls
-    of the mechanism are causal (``is_causal``), or none are; with None, the normal form is valid in
-    both cases. GenomeError is raised if a primitive or parameter does not exist, or a value is
-    invalid.
+    of the mechanism are causal (``is_causal``), or none are; with None, the form is valid in both
+    cases. GenomeError is raised if a primitive, a parameter or its value does not exist.
     """
     genome = check_vocabulary(genome)
     visibility = plain_visibility(genome.visibility, sizes and sizes.tokens, is_causal)
@@ -150,7 +149,7 @@ def _simplified(genome: Genome) -> Genome:
         if primitive.commutes and len(inputs) == 2:
             inputs = tuple(sorted(inputs, key=str))
         defaults = primitive.defaults()
-        omitted = primitive.unread(defaults | node.param_dict())
+        omitted = primitive.unread(defaults | dict(node.params))
         params = ((k, v) for k, v in node.params if v != defaults[k] and k not in omitted)
         simplified = Node(node.op, inputs, tuple(params))
         if primitive.is_parametric or simplified not in indices:

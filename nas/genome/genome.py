@@ -39,10 +39,6 @@ class Node:
     inputs: tuple[Ref, ...]
     params: tuple[tuple[str, ParamValue], ...] = ()  # sorted by name
 
-    def param_dict(self) -> dict[str, ParamValue]:
-        """Return the parameters that the node sets, as a dictionary."""
-        return dict(self.params)
-
     def reading(self, slot: int, *refs: Ref) -> Node:
         """Return a copy of the node in which ``refs`` replace the operand at index ``slot``."""
         return replace(self, inputs=(*self.inputs[:slot], *refs, *self.inputs[slot + 1 :]))
@@ -56,8 +52,7 @@ class Node:
 class Genome:
     """An attention mechanism as data; nodes are in topological order, and the last is the output.
 
-    The operator ``==`` compares fields; equal digests (``nas.genome.canonical.digest``) are equal
-    mechanisms.
+    ``==`` compares fields; equal digests (``nas.genome.canonical.digest``) are equal mechanisms.
     """
 
     nodes: tuple[Node, ...]
@@ -120,7 +115,10 @@ class Genome:
         return self.with_node(index, replace(self.nodes[index], inputs=inputs))
 
     def bypassing(self, index: int, ref: Ref) -> Genome:
-        """Return the genome in which all readers of node ``index`` read ``ref`` instead."""
+        """Return the genome with ``ref``, a node if that is the output, in place of a node."""
+        if index == len(self.nodes) - 1:
+            assert isinstance(ref, int), "the output must be a node"
+            return replace(self, nodes=self.nodes[: ref + 1])
         return replace(self, nodes=tuple(node.renamed({index: ref}) for node in self.nodes))
 
     def pruned(self) -> Genome:

@@ -18,11 +18,9 @@ def find_name(genome: Genome, digest: str, length: int = DIGITS) -> str:
 
     Common activations and norms are named only if there is no other operation.
     """
-    operations = [
-        op for op in dict.fromkeys(node.op for node in genome.nodes) if op not in STANDARD
-    ]
+    operations = [*dict.fromkeys(node.op for node in genome.nodes if node.op not in STANDARD)]
     rare = [op for op in operations if op not in COMMON]
-    words = (rare or [*operations] or ["attention"])[:WORDS]
+    words = (rare or operations or ["attention"])[:WORDS]
     return "-".join([*words, digest[:length]])
 
 

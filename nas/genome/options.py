@@ -29,9 +29,6 @@ def _one_of(words: Sequence[str]) -> GetPydanticSchema:
 
 
 HeadLabel = Annotated[str, _one_of(LABELS["q_heads"])]
-WidthLabel = Annotated[str, _one_of(LABELS["qk_dim"])]
-RawLabel = Annotated[str, _one_of(LABELS["raw"])]
-MergeLabel = Annotated[str, _one_of(LABELS["merge"])]
 Window = Annotated[StrictInt, Field(ge=1, le=MAX_WINDOW)] | None
 GlobalTokens = Annotated[StrictInt, Field(ge=0, le=MAX_WINDOW)]
 
@@ -56,9 +53,9 @@ class Projections:
     has_wo: StrictBool = True
     q_heads: HeadLabel = "all"
     kv_heads: HeadLabel = "all"
-    qk_dim: WidthLabel = "all"
-    raw: RawLabel = "slice"
-    merge: MergeLabel = "concat"
+    qk_dim: Annotated[str, _one_of(LABELS["qk_dim"])] = "all"
+    raw: Annotated[str, _one_of(LABELS["raw"])] = "slice"
+    merge: Annotated[str, _one_of(LABELS["merge"])] = "concat"
 
     def has_projection(self, stream: str) -> bool:
         """Return whether the stream ``q``, ``k`` or ``v`` is projected."""

@@ -100,8 +100,7 @@ class Cell(Result):
         core_seconds: mean processor time of a successful training; None if all failed.
         difference: difference to the reference. None for the reference itself, and if a training of
             either mechanism failed (at each rate, if rates were tried).
-        learning_rate: the chosen learning rate; None if rates were not tried, or if a training
-            failed at each rate.
+        learning_rate: the chosen one; None if none were tried, or a training failed at each.
         rates: mean of the metric at each rate that was tried without a failed training.
     """
 
@@ -310,11 +309,8 @@ def tuned_scores(
 
 def cell_of(group: Sequence[TrainingRow], tuned: TunedScores | None = None) -> Cell:
     """Return the results of a mechanism's trainings in a part, without a difference."""
-    values: Mapping[int, float | None] = (
-        {row.repeat: row.value for row in group if row.learning_rate is None}
-        if tuned is None
-        else dict(tuned.values)
-    )
+    own = {row.repeat: row.value for row in group if row.learning_rate is None}
+    values = own if tuned is None else dict(tuned.values)
     scores = [*successful(values).values()]
     seconds = [row.evaluation.core_seconds for row in group if row.evaluation.is_ok]
     mean, error = mean_and_error(scores) if scores else (None, None)

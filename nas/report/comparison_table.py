@@ -34,19 +34,16 @@ def training_line(training: TrainingRow, done: int, total: int) -> str:
 
 def comparison_columns(result: Comparison) -> Iterator[Column[Row]]:
     """Yield the columns of the table of a comparison."""
+
+    def found(name: str) -> Callable[[Row], float | None]:
+        return lambda row: row.found.get(name)
+
     yield Column("mechanism", "mechanism", lambda row: row.mechanism, is_number=False)
     first, is_alone = next(iter(result.metrics)), len(result.metrics) == 1 and not result.run
     unit = result.metrics[first].unit
     if result.run:
-        yield Column("score", "score", lambda row: row.found.get("score"), unit=unit, rank=2)
-        yield Column(
-            "estimate",
-            "estimate",
-            lambda row: row.found.get("estimate"),
-            unit=unit,
-            error=lambda row: row.found.get("error"),
-            rank=2,
-        )
+        yield Column("score", "score", found("score"), unit, rank=2)
+        yield Column("estimate", "estimate", found("estimate"), unit, found("error"), rank=2)
     for part, metric in result.metrics.items():
         title = header(metric.name, metric.unit) if is_alone else part
         yield _column(part, title, partial(mean_text, unit=metric.unit))

@@ -46,9 +46,8 @@ class Front(Result):
     def trainings(self) -> pandas.DataFrame:
         """One row for each training of the search and of ``nas confirm``, with its metrics.
 
-        ``part`` is "search", or "target" under the search's target task; "fresh", "long" or "test"
-        for trainings of ``nas confirm``. ``id`` is missing if the search did not train the
-        mechanism.
+        ``part`` is "search", "target" (the search's target task), or "fresh", "long" or "test" (of
+        ``nas confirm``). ``id`` is missing if the search did not train the mechanism.
         """
         digests = {key: candidate.digest for key, candidate in self.view.trained.items()}
         rows = []

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from nas.store.records import Candidate, RunSummary
 
 T = TypeVar("T")
-MIN_FORMULA: Final = 14
-MIN_NAME: Final = 12
 
 
 def front_columns(view: RunView) -> list[Column[Candidate]]:
@@ -59,8 +57,8 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
             about=f"p(front): {p_front}.",
             rank=4,
         ),
-        _text("name", "named", view.name_of, rank=2, least=MIN_NAME),
-        _text("formula", "formula", lambda c: c.proposal.formula, rank=1, least=MIN_FORMULA),
+        _text("name", "named", view.name_of, rank=2, least=12),
+        _text("formula", "formula", lambda c: c.proposal.formula, rank=1, least=14),
         Column("proposed", None, lambda c: c.proposal.number),
         _text("operator", None, lambda c: c.proposal.operator),
         _text("parents", None, lambda c: " ".join(c.proposal.parents)),

@@ -236,14 +236,10 @@ def place_boxes(graph: nx.DiGraph[Box], layers: Mapping[Box, int]) -> dict[Box, 
 def _isotonic(values: Sequence[float], weights: Sequence[int]) -> list[float]:
     """Return the isotonic regression of values by the max-min formula (Barlow et al. 1972)."""
     number = len(values)
-
-    def mean(start: int, end: int) -> float:
-        return fmean(values[start:end], weights[start:end])
-
-    return [
-        max(min(mean(j, k) for k in range(i + 1, number + 1)) for j in range(i + 1))
-        for i in range(number)
+    means = [
+        [fmean(values[j:k], weights[j:k]) for k in range(j + 1, number + 1)] for j in range(number)
     ]
+    return [max(min(row[i - j :]) for j, row in enumerate(means[: i + 1])) for i in range(number)]
 
 
 def _wire(x: Mapping[Box, float], layers: Mapping[Box, int], start: Box, end: Box) -> Markup:

@@ -34,8 +34,7 @@ class RunView:
     """The recorded data of a run at one moment: a table of mechanisms, and one of trainings.
 
     Attributes:
-        label: name of the run as typed on the command line; ``name`` is unique among the runs that
-            are shown together.
+        label: name of the run as typed; ``name`` is unique among the runs shown together.
         mechanisms: all proposed mechanisms, one for each digest, in order of proposal.
         members: the mechanisms of the Pareto front, sorted by the first objective, best first.
         names: names of the published mechanisms, by ``Proposal.key``; equal ones share a key.
@@ -140,8 +139,7 @@ class RunView:
     @cached_property
     def reference(self) -> str:
         """The name of the mechanism with which others are compared, the reference of the task."""
-        fields = _task_fields(self.setup)
-        return str({**fields, **fields.get("task", {})}.get("reference", STANDARD))
+        return str(_task_fields(self.setup).get("reference", STANDARD))
 
     @cached_property
     def reference_key(self) -> str | None:
@@ -321,13 +319,13 @@ def _confirmations(run: Run) -> Iterator[Training]:
     own, recorded = run.setup.front_task, run.trainings("confirm")
     rates = {t.task: t.learning_rate for t in recorded if t.learning_rate is not None}
     if any(t.task in rates for t in recorded if t.stage == "search"):
-        fields = _task_fields(run.setup)
-        rates[own.fingerprint] = {**fields, **fields.get("task", {})}["learning_rate"]
+        rates[own.fingerprint] = _task_fields(run.setup)["learning_rate"]
     for t in recorded:
         if t.stage != "search" or t.task == own.fingerprint or t.task in rates:
             yield replace(t, learning_rate=rates.get(t.task))
 
 
 def _task_fields(setup: RunSetup) -> dict[str, Any]:
+    """Return the fields of a task, of a gated task those of the scored one in place of its own."""
     fields = parse_yaml(setup.front_task.text, setup.front_task.name)
-    return fields if isinstance(fields, dict) else {}
+    return {**fields, **fields.get("task", {})} if isinstance(fields, dict) else {}

@@ -88,9 +88,9 @@ def human(value: float) -> str:
         decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
         # A value that rounds to 1000 gets the next prefix.
         if round(abs(value), decimals) < 1000 or prefix == PREFIXES[-1]:
-            return f"{value:.{decimals}f} {prefix}".rstrip()
+            break
         value /= 1000
-    raise AssertionError("the last prefix takes every value")
+    return f"{value:.{decimals}f} {prefix}".rstrip()
 
 
 def digits(value: float) -> str:

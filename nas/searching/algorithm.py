@@ -2,8 +2,7 @@
 
 A proposal is a genome to train. Proposal t depends only on the results that the algorithm received
 before, in order of submission, and on a random generator that is derived from (seed, t). Therefore
-a resumed run, which passes the recorded results to the algorithm again, continues with the same
-proposals.
+a resumed run, which passes on the recorded results again, continues with the same proposals.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ TELL: Final = 1
 DRAW: Final = 2
 
 NUM_NEIGHBOURS: Final = 8  # mutants of which one is proposed in the first generation
-NEIGHBOUR: Final = "neighbour"  # operator of a mutant of a named mechanism
 REPEAT: Final = "repeat"  # operator of a proposal that trains a known mechanism again
 
 # A new mechanism with a cost above this multiple of its limit is drawn again, since it cannot enter
@@ -174,7 +172,7 @@ class SearchContext:
         rarest = min(
             new or mutants, key=lambda m: min(counts.get(node.op, 0) for node in m.genome.nodes)
         )
-        return Attempt(rarest.genome, NEIGHBOUR)
+        return Attempt(rarest.genome, "neighbour")
 
     def sample(self, rng: np.random.Generator) -> Attempt:
         """Return a random genome of the search space."""
@@ -194,8 +192,7 @@ class Algorithm(Protocol):
     """Proposes genomes after the first generation, and learns from the results of trainings.
 
     A class attribute ``lag`` is the lag of searches that set none, or a generation if that is
-    smaller. Without the attribute, their proposals are computed from the results of complete
-    generations.
+    smaller. Without it, their proposals are computed from the results of complete generations.
     """
 
     def tell(self, results: Sequence[TrialResult]) -> None:

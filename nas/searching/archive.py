@@ -45,8 +45,7 @@ class Archive:
         most_trainings: maximum number of trainings of a mechanism.
         work_ratio: work of a training under the target task, where a short training's is 1.
         models: model of each metric, by its index among the objectives.
-        known: the first result of each mechanism whose trainings all succeeded, in the order of the
-            proposals.
+        known: first result of each mechanism whose trainings all succeeded, in order of proposal.
         span: corner minus ideal value of each objective, lower is better, (objectives,).
     """
 

@@ -1,8 +1,7 @@
 """Begin or resume a search.
 
 After Ctrl-C, SIGTERM, an error or ``kill -9``, only the trainings that were running are lost.
-Reference trainings for the limit of a metric precede the run: if they are interrupted, there is no
-run.
+Reference trainings for the limit of a metric precede the run: interrupted, they leave none.
 """
 
 from __future__ import annotations

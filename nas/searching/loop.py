@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final, TypeAlias
+from typing import Final
 
 from nas.common.errors import RunError, SpaceExhausted
 from nas.common.objectives import as_costs
@@ -38,8 +38,6 @@ from nas.store.weights import remove_weights, weights_path
 
 AT_ONCE: Final = 8  # proposals that are drawn before finished trainings are looked at
 LIKELY: Final = 0.01  # probability of being in the front from which on weights are kept
-
-_Place: TypeAlias = "tuple[str, int, Purpose]"  # key, repeat and purpose of a training
 
 
 @dataclass
@@ -73,7 +71,7 @@ class Loop:
         self._work: list[_Work] = []  # by number of the proposal
         self._num_trainings: Counter[tuple[str, Purpose]] = Counter()  # proposed, by mechanism
         self._results: list[TrialResult] = []  # up to the first proposal without a result
-        self._running: dict[_Place, int] = {}  # numbers of proposals
+        self._running: dict[tuple[str, int, Purpose], int] = {}  # numbers, by key, repeat, purpose
         self._num_generations = 0
         self._is_exhausted = False
         evaluator.on_incident = self._on_incident
@@ -244,9 +242,8 @@ class Loop:
         num_kept = len(self._run.generations()) if is_replayed else 0
         for number in range(max(self._num_generations, num_kept), done):
             self._record_generation(number)
-        for generation in self._run.generations(first=self._num_generations)[
-            : done - self._num_generations
-        ]:
+        complete = self._run.generations(first=self._num_generations)
+        for generation in complete[: done - self._num_generations]:
             self._listener.on_generation(GenerationDone(generation, is_replayed))
         self._num_generations = done
 

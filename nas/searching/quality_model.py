@@ -1,7 +1,6 @@
 """A model of a metric of mechanisms, which predicts it from features of their genomes.
 
-The same model screens proposals, selects mechanisms to train again, and computes the reported
-estimates.
+The same model screens proposals, selects mechanisms to train again, and computes estimates.
 """
 
 from __future__ import annotations

@@ -296,6 +296,7 @@ def make_proposer(
     costs = [objective.name for objective in objectives if not objective.is_metric]
     # Several trainings of each mechanism show the seed noise without re-evaluations.
     most = math.inf if config.repeats == 1 else 1
+    archive = Archive if target is None else TargetArchive
     search_context = SearchContext(
         operators=Variation(space, policy, context.is_causal),
         mechanisms=tuple((m.name, m.genome) for m in seeds(space, policy, context.is_causal)),
@@ -303,9 +304,7 @@ def make_proposer(
         objectives=objectives,
         seed=config.seed,
         filter=CandidateFilter(policy, context, costs, target),
-        archive=Archive(objectives, most_trainings=most)
-        if target is None
-        else TargetArchive(objectives, most_trainings=most, work_ratio=work_ratio),
+        archive=archive(objectives, most_trainings=most, work_ratio=work_ratio),
         lag=lag_of(config),
     )
     return Proposer(ALGORITHMS[config.algorithm](search_context), search_context)

@@ -36,7 +36,6 @@ MOST_DRAWN: Final = 200  # offspring of a round
 FEASIBLE: Final = 0.5
 OPTIMISM: Final = 1.0  # standard errors by which predictions of parents are improved
 WALK: Final = "walk"  # operator of an offspring that is several changes away from its parents
-NO_LIMITS: Final = np.array(np.inf)
 UNSCREENED: Final = 0.1  # share of proposals without screening
 
 
@@ -213,7 +212,7 @@ def _first_fronts(rows: Array, limits: Array, count: int) -> list[int]:
     left = np.arange(len(rows))
     while len(left) and len(chosen) < count:
         is_inside = (rows[left] <= limits).all(axis=1)
-        is_member = front_members(rows[left], limits if is_inside.any() else NO_LIMITS)
+        is_member = front_members(rows[left], limits if is_inside.any() else np.array(np.inf))
         chosen += left[is_member].tolist()
         left = left[~is_member]
     return sorted(chosen)

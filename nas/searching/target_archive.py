@@ -1,8 +1,7 @@
 """The archive of a search with a target task, and the choice of what is trained next.
 
 ``known`` contains the mechanisms with short trainings, and ``estimates`` are of their target
-qualities (``TargetModel``). The reported front contains only mechanisms that were trained under the
-target task.
+qualities (``TargetModel``). The reported front has only mechanisms with target trainings.
 
 The first ``SPREAD`` target trainings, every second proposal, are of mechanisms that are likely in
 the front, far from each other in cost. After that, each proposal is the option with the greatest

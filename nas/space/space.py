@@ -58,17 +58,12 @@ class Nodes(Frozen):
 
 
 class TaskChoice(Frozen):
-    """The training task that a search space names, and fields of the task that it overrides."""
+    """The training task that a search space names; ``model_extra`` are fields that it overrides."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     name: str = "vit-cifar10"
     data: str | None = None
-
-    @property
-    def overrides(self) -> dict[str, Any]:
-        """The fields of the task that the space overrides."""
-        return dict(self.model_extra or {})
 
 
 class SearchSpace(Frozen):
@@ -174,7 +169,7 @@ class SearchSpace(Frozen):
                 allowed = self.param_choices(node.op, name)
                 if value not in allowed and name not in get(node.op).derived:
                     return f"uses {node.op} with {name} {value!r}; the space has {list(allowed)}"
-            if not self.allows(node.op, node.param_dict()):
+            if not self.allows(node.op, dict(node.params)):
                 return f"uses {node.op}, which sees later tokens; the space is causal"
         if not self._has_placement(genome, depth):
             known = ", ".join(map(repr, map(str, self.placement)))

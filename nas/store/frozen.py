@@ -48,8 +48,7 @@ def load_frozen_task(document: Document, data: str | None = None) -> Task:
 def load_unchanged(folder: Path, document: Document, task: Task) -> Data:
     """Return the data of a run's task; raise RunError if task or data changed since the start."""
     data = task.load()
-    fingerprint = frozen_task(task, data).fingerprint
-    if fingerprint != document.fingerprint:
+    if task_fingerprint(task, data) != document.fingerprint:
         raise RunError(
             f"{folder}: task {task.name!r} or its data {data.name} have changed since the run "
             "began, and results would not be comparable. Restore them, say where the data are now, "

@@ -115,10 +115,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         """Close the run, which can be resumed if it is unfinished."""
         # A full disk may refuse this record. Without the lock the run counts as stopped anyway.
         with self._resources, contextlib.suppress(RunError):
-            if self._session is not None:
-                if self._session.status == "running":
-                    self._session = replace(self._session, status="stopped", note=self._error)
-                self._record_session(ended=self._clock())
+            if self._session is not None and self._session.status == "running":
+                self._session = replace(self._session, status="stopped", note=self._error)
+            self._record_session(ended=self._clock())
         self._session = None
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:

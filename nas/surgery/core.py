@@ -106,8 +106,7 @@ class AttentionCore(nn.Module):
                 a mask, the position of a query is the last key that the mask shows it.
             is_crossed: whether keys are tokens of another sequence.
 
-        ValueError is raised if the mechanism cannot be cross-attention, or sees later tokens under
-        ``is_causal``.
+        ValueError is raised if it cannot be cross-attention, or sees later tokens in causal calls.
         """
         tokens, keys = x.shape[1], k.shape[2]
         is_crossed = is_crossed or (tokens != keys and not is_causal)

@@ -21,7 +21,6 @@ from nas.genome.types import infer
 
 CACHED: Final = {"k", "v"}  # streams of earlier tokens in a host's cache
 _STREAM_OF_PORT: Final = {"query": "q", "key": "k", "values": "v"}
-_ROTATION: Final = "rope"
 
 
 def host_form(genome: Genome, is_rotated: bool) -> Genome:
@@ -83,7 +82,7 @@ def _without_rotation(genome: Genome) -> Genome:
         inputs: list[Ref] = []
         for ref, port in zip(nodes[index].inputs, signature.inputs, strict=True):
             source = ref
-            while isinstance(source, int) and nodes[source].op == _ROTATION:
+            while isinstance(source, int) and nodes[source].op == "rope":
                 source = nodes[source].inputs[0]
             # A stream without projection may be called v; it is rotated if read as query or key.
             is_done = is_rotated[source] or _stream_at(genome, source, port) in ("q", "k")

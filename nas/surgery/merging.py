@@ -36,8 +36,7 @@ def merge(block: nn.Module, what: Literal["patterns", "messages", "both"] = "bot
             output matrices; or both.
 
     Raises:
-        GenomeError: no matrix has the same effect; the message names the operation or bias that
-            prevents merging.
+        GenomeError: no matrix has the same effect; the message names the operation or bias.
     """
     matrices = MatrixBlock.of(block)
     if what != "messages":

@@ -24,7 +24,6 @@ from nas.surgery.core import AttentionCore, HostSizes
 TOLERANCE: Final = 1e-9
 NEUTRAL: Final = ("zero_out", "identity")  # values of ``init`` with which a primitive does nothing
 _SIZES: Final = HostSizes(dim=12, heads=4, kv_heads=2, width=6, has_bias=True)
-_SEED: Final = 0
 
 
 def preserving(genome: Genome) -> Genome:
@@ -67,7 +66,7 @@ def _neutral(node: Node) -> Node:
     value = next((v for v in NEUTRAL if isinstance(init, Choice) and v in init.values), None)
     if value is None:
         return node
-    return replace(node, params=tuple(sorted((node.param_dict() | {"init": value}).items())))
+    return replace(node, params=tuple(sorted((dict(node.params) | {"init": value}).items())))
 
 
 def difference(genome: Genome) -> float:
@@ -76,7 +75,7 @@ def difference(genome: Genome) -> float:
     integers = [v for values in params for v in values.values() if type(v) is int]
     more_keys = 8 + max(integers, default=0)  # so that filters of the k largest scores drop keys
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.default_generator.manual_seed(_SEED)  # CUDA generators stay as they are
+        torch.default_generator.manual_seed(0)  # CUDA generators stay as they are
         core = AttentionCore(genome, _SIZES).double().eval()
         cases = [(n, is_masked) for n in (5, 7, more_keys) for is_masked in (False, True)]
         try:

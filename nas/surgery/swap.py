@@ -4,8 +4,7 @@
     nas.swap_attention(model, "gqa", preserve=False)    # other outputs, to be trained
 
 Projections, norms, rotation, cache, masks and dropout stay the model's; the computation between
-them becomes the mechanism's graph. docs/mechanisms.md describes the effect of each field of a
-genome.
+them becomes the mechanism's graph. docs/mechanisms.md has the effect of each field of a genome.
 
 The names of new parameters contain ``core.`` after the name of the attention module. Load a
 checkpoint of the original model before the swap, or with ``strict=False`` after the swap. The

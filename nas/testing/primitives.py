@@ -39,8 +39,7 @@ def check_primitive(name: str, reference: Callable[..., Tensor] | None = None) -
 
     Args:
         reference: a plain function that computes the same result. It is called with the module and
-            the operands in float64, and with ``x`` and ``mask`` by name if ``forward`` has these
-            arguments.
+            the operands in float64, and with those of ``x`` and ``mask`` that ``forward`` has.
     """
     for case in cases(get(name)):
         keep(f"the primitive {case}", PROMISES, case)

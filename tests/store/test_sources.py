@@ -16,7 +16,7 @@ from nas.store.sources import labelled, load_genome, resolve
 def test_source_changes_parameters() -> None:
     source = resolve("qana:hidden=8,activation=relu,rope=true,basis=null")
     assert source.name == "qana:hidden=8,activation=relu,rope=true,basis=null"
-    assert source.genome.nodes[0].param_dict() == {
+    assert dict(source.genome.nodes[0].params) == {
         "hidden": 8,
         "activation": "relu",
         "rope": True,

@@ -13,22 +13,10 @@ from dataclasses import replace
 from nas.common.config import near
 from nas.common.errors import GenomeError
 from nas.genome import Genome, Node, ParamValue
-from nas.genome.primitives.base import (
-    REGISTRY,
-    Kind,
-    Params,
-    Port,
-    Primitive,
-    Role,
-    Signature,
-    Sizes,
-    primitive,
-)
+from nas.genome.primitives.base import REGISTRY, Kind, Primitive, Role, Signature, Sizes, primitive
 
 __all__ = [
     "Kind",
-    "Params",
-    "Port",
     "Primitive",
     "Role",
     "Signature",
@@ -91,7 +79,7 @@ def check_params(op: str, params: Mapping[str, ParamValue], where: str) -> dict[
 
 def full_params(node: Node) -> dict[str, ParamValue]:
     """Return the parameters of a node, with the defaults of those that it does not set."""
-    return get(node.op).full(node.param_dict())
+    return get(node.op).full(dict(node.params))
 
 
 def check_vocabulary(genome: Genome, where: str = "genome") -> Genome:
@@ -102,6 +90,6 @@ def check_vocabulary(genome: Genome, where: str = "genome") -> Genome:
     """
     nodes = []
     for index, node in enumerate(genome.nodes):
-        params = check_params(node.op, node.param_dict(), f"{where}, node {index}")
+        params = check_params(node.op, dict(node.params), f"{where}, node {index}")
         nodes.append(Node(node.op, node.inputs, tuple(sorted(params.items()))))
     return replace(genome, nodes=tuple(nodes))

@@ -133,15 +133,18 @@ class Variation:
         return None
 
     def _fitted(self, genome: Genome, rng: np.random.Generator) -> Genome | None:
+        """Return the genome with the nearest projections that fit; None if it is not allowed."""
         is_large = len(genome.nodes) > self.space.nodes.max
         if is_large or self._sees_ahead(genome) or is_constant(genome):
             return None
-        return _fit(genome, self.space, rng)
+        nearest = _nearest(genome.projections, self.space, rng)
+        candidates = (replace(genome, projections=projections) for projections in nearest)
+        return next((child for child in candidates if not infer(child).problems), None)
 
     def _sees_ahead(self, genome: Genome) -> bool:
         if not self.space.causal:
             return False
-        return not all(self.space.allows(node.op, node.param_dict()) for node in genome.nodes)
+        return not all(self.space.allows(node.op, dict(node.params)) for node in genome.nodes)
 
 
 def _draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
@@ -162,13 +165,6 @@ def _change(projections: Projections, space: SearchSpace, rng: np.random.Generat
 
 def _mix(a: Projections, b: Projections, rng: np.random.Generator) -> Projections:
     return Projections(**{n: getattr(a if rng.random() < 0.5 else b, n) for n in FIELDS})
-
-
-def _fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome | None:
-    """Return the genome with the nearest projections with which it type-checks; None if none do."""
-    nearest = _nearest(genome.projections, space, rng)
-    candidates = (replace(genome, projections=projections) for projections in nearest)
-    return next((child for child in candidates if not infer(child).problems), None)
 
 
 def _nearest(

@@ -61,8 +61,7 @@ class Grammar:
     """The grammar of a search space and a policy; SpaceError if no genome obeys the rules.
 
     ``op_signatures`` are the primitives of the space, without those that see later tokens if it is
-    causal; ``streams`` has the automaton states at q, k and v, ``start`` the requirement on the
-    output.
+    causal; ``streams`` has the states at q, k and v, ``start`` the requirement on the output.
     """
 
     def __init__(self, space: SearchSpace, policy: Policy) -> None:
