@@ -99,10 +99,9 @@ def rotate(features: Tensor, start: int | Tensor = 0, base: float = 10000.0) -> 
     pairs = torch.arange(width // 2, device=features.device, dtype=exact)
     position = torch.arange(length, device=features.device, dtype=exact) + start
     angle = position[:, None] * base ** (-2.0 * pairs / width)
-    angle = angle.reshape(length, *(1,) * (features.dim() - 4), width // 2)
+    angle = torch.cat((-angle, angle), dim=-1).reshape(length, *(1,) * (features.dim() - 4), width)
     cos, sin = angle.cos().to(features.dtype), angle.sin().to(features.dtype)
-    first, second = features[..., : width // 2], features[..., width // 2 :]
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return features * cos + features.roll(width // 2, dims=-1) * sin
 
 
 class Rope(nn.Module):
@@ -121,6 +120,8 @@ class Rope(nn.Module):
             raise ValueError(f"rope: the width is {width}; expected an even number")
 
     def forward(self, tokens: Tensor, start: int | Tensor = 0) -> Tensor:
+        if self.rotated == tokens.shape[-1]:
+            return rotate(tokens, start, self.base)
         first, rest = tokens[..., : self.rotated], tokens[..., self.rotated :]
         return torch.cat((rotate(first, start, self.base), rest), dim=-1)
 

@@ -69,10 +69,10 @@ class Law:
 
 @dataclass(frozen=True)
 class SizeScores:
-    """The trainings at one size.
+    """The results at one size.
 
     ``losses``, shape (pairs, 2), are those of the reference and of the mechanism, and ``times``,
-    shape (pairs,), the durations of the mechanism's trainings relative to the reference's.
+    shape (rounds,), repeated measurements of the mechanism's time over the reference's.
     """
 
     compute: float
@@ -134,7 +134,7 @@ class Scaling:
 
     @property
     def times(self) -> list[float]:
-        """The times of the mechanism's trainings, relative to the reference's, by size."""
+        """The times of the mechanism, relative to the reference's, by size."""
         return [math.exp(time) for time in self._time]
 
     def speedups(self) -> list[Estimate]:

@@ -28,10 +28,9 @@ def rotate(
     pairs = torch.arange(width // 2, device=features.device, dtype=exact)
     position = torch.arange(length, device=features.device, dtype=exact) + start
     angle = position[:, None] * base ** (-2.0 * pairs / width)
-    angle = angle.reshape(length, *(1,) * (features.dim() - 4), width // 2)
+    angle = torch.cat((-angle, angle), dim=-1).reshape(length, *(1,) * (features.dim() - 4), width)
     cos, sin = angle.cos().to(features.dtype), angle.sin().to(features.dtype)
-    first, second = features[..., : width // 2], features[..., width // 2 :]
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return features * cos + features.roll(width // 2, dims=-1) * sin
 
 
 SHARE: Final = Choice(default="all", values=("all", "1/2", "1/4"))
@@ -69,6 +68,8 @@ class Rope(nn.Module):
             raise ValueError(f"rope: the width is {width}; expected an even number")
 
     def forward(self, tokens: Tokens, start: int | Tensor = 0) -> Tokens:
+        if self.rotated == tokens.shape[-1]:
+            return rotate(tokens, start, self.base)
         first, rest = tokens[..., : self.rotated], tokens[..., self.rotated :]
         return torch.cat((rotate(first, start, self.base), rest), dim=-1)
 
