@@ -12,7 +12,7 @@ from nas.compiler.masks import in_window, visible_keys
 from nas.compiler.plan import check_sizes
 
 if TYPE_CHECKING:
-    from nas.compiler.plan import Plan
+    from nas.compiler.plan import Plan, Stream
 
 
 class ReferenceAttention(nn.Module):
@@ -53,10 +53,7 @@ class ReferenceAttention(nn.Module):
             limits = visibility.window, visibility.global_tokens, is_causal
             near = in_window(place[:, None], place, *limits)
             mask = near if visible is None else visible & near
-        values = {}
-        for stream in self.plan.streams:
-            projected = self.get_submodule(f"w{stream.name}")(x) if stream.is_projected else x
-            values[stream.name] = split_heads(projected, stream.type.head_count(self.heads))
+        values = {stream.name: self.read(stream, x) for stream in self.plan.streams}
         for step in self.plan.steps:
             count = step.type.head_count(self.heads)
             operands = [repeat_heads(values[o.variable], count) for o in step.operands]
@@ -67,3 +64,8 @@ class ReferenceAttention(nn.Module):
         out, projections = values[self.plan.steps[-1].variable], self.genome.projections
         whole = out.sum(dim=1) if projections.merge == "sum" else merge_heads(out)
         return cast("Tensor", self.wo(whole)) if projections.has_wo else whole
+
+    def read(self, stream: Stream, x: Tensor) -> Tensor:
+        """Return a stream of ``x``, split into its heads."""
+        projected = self.get_submodule(f"w{stream.name}")(x) if stream.is_projected else x
+        return split_heads(projected, stream.type.head_count(self.heads))
