@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -150,17 +149,15 @@ def main() -> None:
     options = _options()
     space = load_space(options.space)
     chosen = space.task if options.task is None else TaskChoice(name=options.task)
-    task = load_task(
-        chosen.name, data=options.data or chosen.data, overrides=chosen.model_extra
-    ).main
+    source = options.data or chosen.data
+    task = load_task(chosen.name, data=source, overrides=chosen.model_extra).main
     data = task.load()
     table = begin_table(options, space, task, data)
     evaluator = make_evaluator(Execution(options.backend, options.workers), task, data)
     try:
         if need_calibration(space.objectives) and not table.times:
-            context = replace(
-                table.setting, calibration=evaluator.measure(partial(calibrate_for, task))
-            )
+            units = evaluator.measure(lambda device: calibrate_for(task, device))
+            context = replace(table.setting, calibration=units)
             resolved = {key: context.resolve(g) for key, g in table.mechanisms.items()}
             times = {k: costs_of(r, context, ["time_ms"])["time_ms"] for k, r in resolved.items()}
             table = replace(table, times=times)

@@ -98,7 +98,7 @@ def test_trainings_of_a_member_are_kept_in_its_run(
     Path("timed.yaml").write_text(space.replace("[quality, macs]", "[quality, time_ms]"))
     nas("search", "--space", "timed.yaml", "--task", "tiny.yaml", *options)
     folder = at_tasks / "runs" / "a"
-    monkeypatch.setattr(LocalEvaluator, "calibrate", refuse)  # the run's unit times are used
+    monkeypatch.setattr(LocalEvaluator, "measure", refuse)  # the run's unit times are used
     explain = ("explain", "a/best", "--seeds", 2, *LOCAL, "--json")
     evaluate = ("evaluate", "uniform", "a/best", "--seeds", 2, *LOCAL, "--json")
     first = nas(*explain)
