@@ -51,6 +51,7 @@ def ladder(
     record: str | Path | None = None,
     runs: str | Path = RUNS,
     on_training: Callable[[TrainingRow, int, int], None] | None = None,
+    on_timing: Callable[[str], None] | None = None,
     **execution: Unpack[Executing],
 ) -> Ladder:
     """Train mechanisms and a reference at several sizes, and estimate effective speed-ups.
@@ -70,10 +71,12 @@ def ladder(
         task: by default that of the run of the first source that names one, or text.
         sizes: compute of each size over that of the task, three or more in ascending order. Weights
             and examples grow with its square root (``nas.tasks.sizes``).
+        on_timing: called with the name of a size before training steps are timed there.
         Others: see ``nas.api.execution``.
 
     Raises:
-        ConfigError: a mechanism cannot be trained at any size, or the reference not at all sizes.
+        ConfigError: a mechanism cannot be trained at any size, or the reference not at all sizes;
+            or a user's module fails while training steps are timed.
     """
     check_count("seeds", seeds, 2)
     check_count("seed", seed, 0, MAX_SEED)
@@ -108,6 +111,8 @@ def ladder(
         for size, each in tasks.items():
             scored = [name for name in named if len(loss_pairs(comparison, size, name)) > 1]
             if len(scored) > 1:
+                if on_timing:
+                    on_timing(size)
                 mechanisms = [named[name] for name in scored]
                 measure = partial(step_times, mechanisms, each, examples, options.time_limit)
                 hardware, steps = evaluator().measure(measure)

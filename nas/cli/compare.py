@@ -128,7 +128,9 @@ def ladder(
     from nas.report.ladder import ladder_table
 
     result = climbing.ladder(
-        **options.arguments(context, "plot", "as_json"), on_training=note_training
+        **options.arguments(context, "plot", "as_json"),
+        on_training=note_training,
+        on_timing=lambda size: note(f"{size}: training steps of all mechanisms in turns."),
     )
     if plot is not None and result.is_ok:
         from nas.report.charts import write_chart

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias, cast
 
 import torch
 
+from nas.common.errors import ConfigError
 from nas.costs.timing.measuring import in_turns, seconds_of
 from nas.evaluation.study import resolve_under
 from nas.tasks import Data, ModelTask
@@ -19,7 +20,7 @@ from nas.training.hardware import Meter, hardware_name, training_settings
 from nas.training.loop import TrainingLoop
 from nas.training.steps import graphs_on
 from nas.training.user_module import Mechanism, UserModule
-from nas.training.user_process import call_in_process
+from nas.training.user_process import ProcessEnded, call_in_process
 
 SECONDS: Final = 15.0  # of processor time, after which no further round begins
 MOST_ROUNDS: Final = 60
@@ -38,11 +39,14 @@ def step_times(
 
     In each round every mechanism has its turn. ``device`` is "cpu" or "cuda". Times are processor
     times, on a GPU elapsed times. With a user's module all run in a process of their own, which
-    ``time_limit``, in seconds, ends.
+    ``time_limit``, in seconds, ends; ConfigError is raised if one fails there.
     """
     arguments = mechanisms, task, data, device
     if any(isinstance(mechanism, UserModule) for mechanism in mechanisms):
-        return cast("_Times", call_in_process(_measure, *arguments, time_limit=time_limit))
+        try:
+            return cast("_Times", call_in_process(_measure, *arguments, time_limit=time_limit))
+        except ProcessEnded as error:
+            raise ConfigError(f"training steps could not be timed: {error}.") from None
     return _measure(*arguments)
 
 

@@ -54,6 +54,7 @@ def test_mechanisms_and_modules_climb_and_are_not_trained_twice(nas: Any) -> Non
     assert "narrow" in (picture := Path("ladder.svg").read_text())
     assert "finds/" not in picture + done.out + done.err
     assert "[1/at most 72] shorttext" in done.err
+    assert done.err.count("training steps of all mechanisms in turns") == 3
 
     again = json.loads(nas(*command, "--sizes", "1/4,1,4", "--json").out)
     assert again["comparison"] == answer["comparison"]
@@ -82,3 +83,18 @@ def test_failures_leave_no_statement_and_no_picture(nas: Any) -> None:
     assert none.status == 1
     assert "time_limit" in none.out
     assert not Path("none.svg").exists()
+
+
+def test_a_module_that_fails_while_steps_are_timed_ends_the_ladder_with_a_sentence(
+    nas: Any,
+) -> None:
+    count = (
+        "self.linear.calls = getattr(self.linear, 'calls', 0) + 1; assert self.linear.calls < 45"
+    )
+    Path("mine.py").write_text(MODULE.replace("return", f"{count}\n        return"))
+    options = ("--task", "short.yaml", "--sizes", "1/4,1,4", "--no-rates", "--seeds", 2, *LOCAL)
+    ended = nas("ladder", "mine.py:Linear", *options)
+    assert ended.status == 2
+    assert "training steps could not be timed: " in ended.err
+    assert "AssertionError" in ended.err
+    assert "Traceback" not in ended.err
