@@ -4,6 +4,7 @@ An attention mechanism as a torch module; run as a program, this file tests itse
 
     block = Attention(dim=64, heads=4)
     y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)
+    y = block(x, is_causal=True)  # in a language model: hides later tokens
     y = block.decode(x, cache)  # the next tokens of a causal text; cache = {} at its start
 
 Digest: 72a3d97605096042

@@ -15,7 +15,7 @@ from nas.common.errors import ConfigError
 from nas.common.objectives import MAX_SEED, check_count
 from nas.common.scaling import LEAST_SIZES
 from nas.evaluation.execution import Execution, make_evaluator
-from nas.evaluation.step_times import step_times
+from nas.evaluation.step_times import macs_beside_attention, step_times
 from nas.evaluation.study import cost_context, costs_under, on_demand, resolve_under, tries_rates
 from nas.evaluation.trainer import budget_of
 from nas.evaluation.trial import task_fingerprint
@@ -26,7 +26,7 @@ from nas.store import RUNS
 from nas.store.sources import labelled
 from nas.store.writer import RunRecord, record_file
 from nas.tasks import Data, ModelTask
-from nas.tasks.sizes import linear_macs, resized
+from nas.tasks.sizes import resized
 from nas.training.user_module import Mechanism
 
 SIZES: Final = (0.04, 0.2, 1.0, 5.0)
@@ -93,13 +93,14 @@ def ladder(
     base = task_for(compared, task, data, overrides, default=DEFAULT_TASK)
     reference, *_ = resolve_legal([base.reference if against is None else against], policy, runs)
     named = labelled((reference, *compared))
-    examples = base.load()
+    check_count("number of mechanisms, with the reference", len(named), 2)
     tasks = {each.name: each for each in (resized(base, size) for size in sizes)}
     if len(tasks) < len(sizes):
         raise ConfigError(f"sizes: some of {[*sizes]} give the same model; expected wider steps.")
-    flops = {name: _flops(reference.mechanism, each, examples) for name, each in tasks.items()}
+    examples, draws = base.load(), base.data == "synthetic"  # as many examples as the task trains
+    data_of = {name: each.load() if draws else examples for name, each in tasks.items()}
+    flops = {name: _flops(reference.mechanism, each, data_of[name]) for name, each in tasks.items()}
     file = record or record_file(Path(runs) / "ladders", task_fingerprint(base, examples))
-    data_of = dict.fromkeys(tasks, examples)
     is_tuned = tries_rates(rates, tasks.values(), seeds, is_tested=False)
     with RunRecord([source.run for source in compared if source.run], file) as recorded:
         comparison = train_and_compare(
@@ -114,7 +115,7 @@ def ladder(
                 if on_timing:
                     on_timing(size)
                 mechanisms = [named[name] for name in scored]
-                measure = partial(step_times, mechanisms, each, examples, options.time_limit)
+                measure = partial(step_times, mechanisms, each, data_of[size], options.time_limit)
                 hardware, steps = evaluator().measure(measure)
                 times[size] = dict(zip(scored, steps, strict=True))
     return make_ladder(comparison, flops, times, hardware)
@@ -123,4 +124,4 @@ def ladder(
 def _flops(reference: Mechanism, task: ModelTask, data: Data) -> float:
     macs = costs_under(resolve_under(task, reference), cost_context(task), ["macs"])["macs"]
     budget = budget_of(task, data)
-    return STEP_FLOPS * (macs + linear_macs(task, data)) * budget.epochs * budget.examples
+    return STEP_FLOPS * (macs + macs_beside_attention(task, data)) * budget.epochs * budget.examples

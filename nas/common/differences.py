@@ -70,16 +70,21 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     return fmean(values), error
 
 
-def difference(gains: Sequence[float]) -> dict[str, float] | None:
+def difference(gains: Sequence[float]) -> dict[str, float | None] | None:
     """Return the mean gain, its 95 % confidence interval and the p-value of the test that it is 0.
 
     The keys are "mean", "low", "high" and "p". The result is None for fewer than two pairs.
     """
     if len(gains) < 2:
         return None
-    low, high = interval(gains)
     p = 2 * min(p_below(gains, 0.0), p_above(gains, 0.0))
-    return {"mean": fmean(gains), "low": low, "high": high, "p": min(1.0, p)}
+    return {"mean": fmean(gains), **bounds(*interval(gains)), "p": min(1.0, p)}
+
+
+def bounds(low: float, high: float) -> dict[str, float | None]:
+    """Return bounds as "low" and "high", None if one is infinite."""
+    is_known = math.isfinite(low) and math.isfinite(high)
+    return {"low": low, "high": high} if is_known else {"low": None, "high": None}
 
 
 def findings(
@@ -101,7 +106,8 @@ def findings(
         verdict = next((claim for claim in CLAIMS if claims[claim] < LEVEL), "undecided")
         p = claims.get(verdict, min(claims.values()))
         _, error = mean_and_error(gains)
-        results.append(Difference(error=error, p_holm=p, verdict=verdict, **tested))
+        ends = tested["low"], tested["high"], tested["p"]
+        results.append(Difference(fmean(gains), error, *ends, p, verdict))
     return results
 
 
@@ -124,6 +130,8 @@ def interval(gains: Sequence[float], level: float = LEVEL) -> tuple[float, float
     from scipy.special import stdtrit  # type: ignore[import-untyped]
 
     mean, error = _mean_and_spread(gains)
+    if mean and not error:  # a few differences of accuracy may be equal: their spread is unknown
+        return -math.inf, math.inf
     reach = -float(stdtrit(len(gains) - 1, level / 2)) * error
     return mean - reach, mean + reach
 

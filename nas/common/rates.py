@@ -9,8 +9,7 @@ Few seeds may choose the wrong rate, so a t test between the chosen rates has to
 The claim "better" therefore requires that the mechanism, at its chosen rate, is better than the
 reference at each open rate, so also at the reference's best. The largest of the one-sided p-values
 is valid whichever rate was chosen (intersection-union test; Berger 1982, "Multiparameter hypothesis
-testing and acceptance sampling"). The confidence interval consists of the differences that these
-tests do not reject.
+testing and acceptance sampling"). The confidence interval holds what these tests do not reject.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final, TypeAlias
 
-from nas.common.differences import interval, p_above, paired, successful
+from nas.common.differences import bounds, interval, p_above, paired, successful
 from nas.common.objectives import Direction
 
 CHOOSING_SEEDS: Final = 2
@@ -52,8 +51,8 @@ def open_rates(scores: Scores, direction: Direction) -> dict[str, list[float]]:
     of a mechanism's own trainings is larger, it counts. The bound t is the quantile of Student's
     distribution with f degrees of freedom at 1 - ``CLOSING``.
 
-    So a mechanism's best rate is closed with a probability of at most ``CLOSING`` for each other
-    rate, which adds at most that much to the level of a test against all open rates.
+    So a mechanism's best rate is closed with a probability of ``CLOSING`` for each other rate (more
+    if its variance is the largest), which adds at most as much to the level of a test.
     """
     import numpy as np  # here, since `nas front` does without
     from scipy.special import stdtrit  # type: ignore[import-untyped]
@@ -111,17 +110,17 @@ def tune(
     rate = best(complete, key=lambda rate: fmean(complete[rate][i] for i in range(CHOOSING_SEEDS)))
     reported = shared[CHOOSING_SEEDS:]
     return TunedScores(
-        rate, {rate: {i: values[i] for i in reported} for rate, values in complete.items()}
+        rate, {rate: {i: of.get(i) for i in reported} for rate, of in entered.items()}
     )
 
 
 def tuned_difference(
     scores: TunedScores | None, base: TunedScores | None, direction: Direction
-) -> dict[str, float] | None:
+) -> dict[str, float | None] | None:
     """Return the ``difference`` of two mechanisms, each at its best learning rate.
 
     "mean" is the difference at the chosen rates. The result is None for fewer than two pairs, or if
-    a mechanism has no rate.
+    a mechanism has no rate. A failed training at an open rate excludes a claim against that rate.
     """
     if scores is None or base is None:
         return None
@@ -132,7 +131,7 @@ def tuned_difference(
     worse, least = _lower_side(base, scores, direction)
     ends = (low, -least) if direction == "max" else (least, -low)
     p = min(1.0, 2 * min(better, worse))
-    return {"mean": fmean(gains), "low": ends[0], "high": ends[1], "p": p}
+    return {"mean": fmean(gains), **bounds(*ends), "p": p}
 
 
 def _lower_side(
@@ -143,4 +142,6 @@ def _lower_side(
     gains = [
         [sign * gain for gain in paired(scores.values, values)] for values in base.by_rate.values()
     ]
+    if not all(gains):  # a training failed at an open rate, which may be the best one
+        return 1.0, -math.inf
     return max(p_above(each, 0.0) for each in gains), min(interval(each)[0] for each in gains)

@@ -97,6 +97,7 @@ class Scaling:
         self._ideal = ideal - middle
         counts = np.array([pair.shape[1] for pair in pairs])
         self._degrees = int(counts.sum()) - len(sizes)
+        self._bound = float(stdtrit(max(self._degrees - 2, 1), 1 - LEVEL / 2)) ** 2
         self._reference, mechanism = np.transpose([pair.mean(axis=1) - middle for pair in pairs])
         own, other = np.hstack([pair - pair.mean(axis=1, keepdims=True) for pair in pairs])
         self._slope = float(own @ other / (own @ own or 1.0))
@@ -118,7 +119,6 @@ class Scaling:
         # An error of tau changes the loss of the mechanism like an error of the compute.
         decline = fit.exponent * np.maximum(mechanism - fit.irreducible, 0.0)
         time_variance = decline**2 * [each.var(ddof=1) / len(each) for each in times]
-        self._bound = float(stdtrit(max(self._degrees - 2, 1), 1 - LEVEL / 2)) ** 2
         self._rest_weights = 1 / (rest_variance / counts + time_variance)
 
     def _variances(self, squares: Array, degrees: Array) -> Array:
@@ -168,7 +168,8 @@ class Scaling:
             law = Law(float(level[best]), float(scale[best]), float(exponents[best]))
             if len(exponents) < 300:
                 return exponents, law, float(q[best])
-            kept, step = exponents[q <= q.min() + MARGIN], exponents[1] / exponents[0]
+            kept = exponents[q <= q.min() + max(MARGIN, self._bound)]
+            step = exponents[1] / exponents[0]
             exponents = np.geomspace(kept[0] / step, kept[-1] * step, 80)
 
     def _q(self, speedups: Array, chosen: Sequence[int]) -> Array:

@@ -1,4 +1,4 @@
-"""Measure training steps of several mechanisms in turns, so that all meet the same load."""
+"""Training steps of mechanisms, measured in turns, and the work of a model beside attention."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final, TypeAlias, cast
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from nas.common.errors import ConfigError
 from nas.costs.timing.measuring import in_turns, seconds_of
@@ -16,6 +17,7 @@ from nas.evaluation.study import resolve_under
 from nas.tasks import Data, ModelTask
 from nas.tasks.layers import seeded
 from nas.training.candidate import build_model
+from nas.training.dependence import Stack
 from nas.training.hardware import Meter, hardware_name, training_settings
 from nas.training.loop import TrainingLoop
 from nas.training.steps import graphs_on
@@ -63,3 +65,12 @@ def _step(mechanism: Mechanism, task: ModelTask, data: Data, meter: Meter) -> Ca
     loop = TrainingLoop(model, task, data, meter, graphs=graphs_on(meter.device))
     size = min(task.batch_size, task.epoch_size(data))
     return partial(loop.step, torch.arange(size, device=meter.device))
+
+
+def macs_beside_attention(task: ModelTask, data: Data) -> int:
+    """Return the multiply-adds of one example in the model of a task, without its attention."""
+    model = task.build_model(data, lambda _: Stack([]), seed=0).eval()
+    example = task.examples(data, "validation", torch.device("cpu"), torch.float32)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        task.tally(model, example.batch(torch.arange(1)))
+    return int(counter.get_total_flops()) // 2

@@ -239,7 +239,7 @@ def _train(
             block, first = _probed(model, resolved[name], model_task)
             last = LastTokens(first)
             check = partial(probe, block, model_task.sizes, is_padded=model_task.is_padded)
-            with meter.paused():
+            with meter.paused(), seeded(derive_seed(trial.seed, "probe")):
                 tolerance = check(is_causal=model_task.is_causal)
             if not isinstance(trial.mechanism, UserModule):  # `check_user_module` has warned
                 warn_of_tolerance(tolerance, trial.key)

@@ -45,6 +45,7 @@ An attention mechanism as a torch module; run as a program, this file tests itse
     y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)"""
 
 _DECODE_USE: Final = """
+    y = block(x, is_causal=True)  # in a language model: hides later tokens
     y = block.decode(x, cache)  # the next tokens of a causal text; cache = {} at its start"""
 
 _HYBRID_USE: Final = """

@@ -110,10 +110,6 @@ class Genome:
         """Return the genome with ``node`` in place of the node at ``index``."""
         return replace(self, nodes=(*self.nodes[:index], node, *self.nodes[index + 1 :]))
 
-    def with_inputs(self, index: int, *inputs: Ref) -> Genome:
-        """Return the genome with ``inputs`` as operands of the node at ``index``."""
-        return self.with_node(index, replace(self.nodes[index], inputs=inputs))
-
     def bypassing(self, index: int, ref: Ref) -> Genome:
         """Return the genome with ``ref``, a node if that is the output, in place of a node."""
         if index == len(self.nodes) - 1:

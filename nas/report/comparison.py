@@ -16,9 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-from pydantic import BeforeValidator
+from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import (
     Difference,
@@ -82,11 +80,6 @@ class TrainingRow:
         return place | {k: v for k, v in self.evaluation.to_dict().items() if k != "reports"}
 
 
-def _by_repeat(values: Mapping[int, Any] | Sequence[Any]) -> Mapping[int, Any]:
-    """Return values by repeat; recorded JSON lists them in the order of the repeats."""
-    return values if isinstance(values, Mapping) else dict(enumerate(values))
-
-
 @dataclass(frozen=True)
 class Cell(Result):
     """The trainings of one mechanism in one part of a comparison.
@@ -106,7 +99,7 @@ class Cell(Result):
 
     mean: float | None
     error: float | None
-    values: Annotated[Mapping[int, float | None], BeforeValidator(_by_repeat)]
+    values: Mapping[int, float | None]
     failed: Mapping[str, int]
     core_seconds: float | None
     costs: Mapping[str, float]
@@ -325,9 +318,9 @@ def cell_of(group: Sequence[TrainingRow], tuned: TunedScores | None = None) -> C
         difference=None,
         learning_rate=tuned.rate if tuned else None,
         rates={
-            f"{rate:g}": fmean(kept)
+            f"{rate:g}": fmean(kept.values())
             for rate, by_repeat in (tuned.by_rate if tuned else {}).items()
-            if (kept := successful(by_repeat).values())
+            if (kept := successful(by_repeat)) and len(kept) == len(by_repeat)
         },
     )
 

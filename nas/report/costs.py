@@ -176,4 +176,4 @@ def show_mechanisms(console: Console, sizes: Sizes) -> None:
     """Print a table of all named mechanisms with costs, papers and formulas."""
     say(console, f"One attention block at {sizes}:", "")
     say_table(console, mechanisms_table(sizes))
-    say(console, "", "next: nas show NAME · nas evaluate NAME mha")
+    say(console, "", "next: nas show NAME · nas evaluate mha NAME --seeds 5")

@@ -158,7 +158,8 @@ def show(console: Console, result: ShowResult) -> None:
         section("Source")
         console.print(result.source.rstrip(), soft_wrap=True, highlight=False, markup=False)
     typed = shlex.quote(text)
-    say(console, "", f"next: nas export {typed} -o attention.py · nas evaluate {typed} {reference}")
+    further = f" · nas evaluate {reference} {typed} --seeds 5" * (typed != reference)
+    say(console, "", f"next: nas export {typed} -o attention.py{further}")
 
 
 def _costs(costs: dict[str, int], sizes: Sizes, reference: str) -> Table[tuple[str, str, str]]:

@@ -56,7 +56,7 @@ class Source:
             return self.mechanism
         raise GenomeError(
             f"{self.text}: is a torch module, which has no genome; expected a genome here. A torch "
-            "module is for `nas evaluate`, `nas judge`, `nas confirm --against` and `nas cost`."
+            "module is for `nas evaluate`, `judge`, `ladder`, `confirm --against` and `cost`."
         )
 
     @property

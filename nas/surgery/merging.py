@@ -53,7 +53,8 @@ def _merge_patterns(block: MatrixBlock) -> MatrixBlock:
     # Scores of whole tokens are scaled by the head width, scores of the block by its key width.
     patterns = mapped(scale * (block.dim // block.heads) ** 0.5 * key[..., :-1].mT, query)
     old = block.genome.projections
-    genome = block.genome.with_inputs(score.index, "q", "k")
+    node = replace(block.genome.nodes[score.index], inputs=("q", "k"))
+    genome = block.genome.with_node(score.index, node)
     block.check_readers(score.index, "q", "k")
     if any("v" in node.inputs for node in genome.nodes) and not old.has_wv and old.raw == "slice":
         raise refusal("values are slices of the token; expected has_wv: true or raw: shared")
@@ -97,7 +98,8 @@ def _merge_messages(block: MatrixBlock) -> MatrixBlock:
         block.check_readers(index, "v")
     projections = replace(old, has_wv=True, has_wo=False, merge="sum", kv_heads=aggregate.heads)
     genome = replace(block.genome, nodes=nodes, projections=projections)
-    genome = genome.with_inputs(index, nodes[index].inputs[0], "v")
+    node = replace(nodes[index], inputs=(nodes[index].inputs[0], "v"))
+    genome = genome.with_node(index, node)
     merged = block.rebuilt(genome, {"v": messages})
     if not agree(block, merged):
         raise refusal(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from nas.common.errors import TaskError
-from nas.tasks.base import Data, ModelTask
+from nas.tasks.base import ModelTask
 
 WIDE_HEAD = 32  # width from which on a head's width stays a multiple of 8, as kernels prefer
 
@@ -38,12 +38,3 @@ def resized(task: ModelTask, compute: float) -> ModelTask:
         )
     sizes = {"name": f"{task.name} {width}x{depth}", "width": width, "depth": depth}
     return task.longer(weights).model_copy(update=sizes)
-
-
-def linear_macs(task: ModelTask, data: Data) -> int:
-    """Return the multiply-adds of one example in the linear maps outside attention."""
-    from torch import nn
-
-    model = task.build_model(data, lambda _: nn.Identity(), seed=0)
-    maps = (module for module in model.modules() if isinstance(module, nn.Linear))
-    return task.sizes.tokens * sum(module.weight.numel() for module in maps)

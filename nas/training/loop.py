@@ -56,14 +56,15 @@ class TrainingLoop:
         self._device = device = meter.device
         self._precision = resolve_precision(task.precision, device, task.width)
         dtype = torch.bfloat16 if self._precision == "bfloat16" else torch.float32
+        at_any_rate = task.model_copy(update={"learning_rate": 1.0})
         train, self._held_out = (
-            prepared(task, data, side, device, dtype) for side in ("train", "validation")
+            prepared(at_any_rate, data, side, device, dtype) for side in ("train", "validation")
         )
         self._model = model.to(device)
         num_steps = task.epochs * math.ceil(task.epoch_size(data) / task.batch_size)
         optimizer = ScheduledOptimizer(model, task, num_steps)
-        self._train_step = TrainStep(model, task, train, self._precision, device, optimizer)
-        self.step = Steps(self._train_step, task.batch_size, graphs)
+        work = TrainStep(model, task, train, self._precision, device, optimizer)
+        self.step = Steps(work, task.batch_size, graphs)
 
     @property
     def execution(self) -> str:
@@ -81,7 +82,7 @@ class TrainingLoop:
             self._model.train()
             for chosen in self._batches(task.order(data, epoch, rng), task.batch_size):
                 self.step(chosen)
-            loss = self._train_step.mean_loss()
+            loss = self.step.work.mean_loss()
             metrics = self._evaluate(task.num_eval_examples(data, epoch))
             yield Report(epoch, loss, metrics, self._meter.core_seconds)
 

@@ -123,7 +123,8 @@ def rate_and_momentum(task: ModelTask, step: int, steps: int) -> tuple[float, fl
     if task.schedule == "constant":
         return peak, FIRST_MOMENT
     if task.schedule == "warmdown":
-        share = min((step + 1) / (RISE * steps), (steps - step) / (FALL * steps), 1.0)
+        # `nas ladder` times more steps than a short training has.
+        share = min((step + 1) / (RISE * steps), max(0, steps - step) / (FALL * steps), 1.0)
         return peak * share, FIRST_MOMENT
     end, top = MOMENTA
     first, turn, last = peak / START_DIVISOR, WARM_UP * steps - 1, steps - 1

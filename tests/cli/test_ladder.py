@@ -98,3 +98,19 @@ def test_a_module_that_fails_while_steps_are_timed_ends_the_ladder_with_a_senten
     assert "training steps could not be timed: " in ended.err
     assert "AssertionError" in ended.err
     assert "Traceback" not in ended.err
+
+
+def test_examples_of_generated_tasks_grow_with_the_size(nas: Any) -> None:
+    fields = TEXT.replace("bytes", "recall").replace("length: 8", "pairs: 3\nnum_keys: 8")
+    Path("recall.yaml").write_text(fields)
+    options = ("--task", "recall.yaml", "--sizes", "1/4,1,4", "--no-rates", "--seeds", 2, *LOCAL)
+    done = nas("ladder", "uniform", *options, "--json")
+    assert done.status == 0, done.err
+    flops = [rung["flops"] for rung in json.loads(done.out)["rungs"][::2]]
+    assert flops[-1] / flops[0] > 6  # the weights alone grow fourfold
+
+
+def test_the_reference_alone_is_refused(nas: Any) -> None:
+    refused = nas("ladder", "mha", "--task", "short.yaml", *LOCAL)
+    assert refused.status == 2
+    assert "number of mechanisms, with the reference: found 1" in refused.err

@@ -111,9 +111,19 @@ def test_rates_are_chosen_by_the_first_seeds_and_failures_exclude_a_rate():
         0.3: {0: 8.0, 1: 8.0, 2: None},
     }
     assert (tune(scores, "max").rate, tune(scores, "min").rate) == (0.1, 0.2)
-    assert tune(scores, "max").by_rate == {0.1: {2: 0.0}, 0.2: {2: 9.0}}
+    assert tune(scores, "max").by_rate == {0.1: {2: 0.0}, 0.2: {2: 9.0}, 0.3: {2: None}}
     assert tune({0.3: scores[0.3]}, "max") is None
     assert tuned_difference(tune(scores, "max"), None, "max") is None
+
+
+def test_no_claim_is_made_against_a_reference_that_lost_a_training_at_an_open_rate():
+    seeds = range(CHOOSING_SEEDS + 5)
+    base = {rate: {i: mean + 0.01 * i for i in seeds} for rate, mean in ((0.1, 10.0), (0.2, 5.0))}
+    own = tune({0.1: {i: 7.0 + 0.02 * i for i in seeds}}, "max")
+    assert tuned_difference(own, tune(base, "max"), "max")["high"] < 0
+    base[0.1][4] = None  # at the rate of the best mean
+    lost = tuned_difference(own, tune(base, "max"), "max")
+    assert (lost["low"], lost["high"], lost["p"]) == (None, None, 1.0)
 
 
 def test_difference_at_one_rate_is_student_t_test():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from nas.common.errors import TaskError
+from nas.evaluation.step_times import macs_beside_attention
 from nas.tasks import load_task
 from nas.tasks.base import ModelTask
-from nas.tasks.sizes import linear_macs, resized
+from nas.tasks.sizes import resized
 
 
 def weights(task: ModelTask) -> int:
@@ -46,5 +47,14 @@ def test_multiply_adds_outside_attention() -> None:
     task = load_task("text").main
     hidden = 160  # 2.5 times the width, in two streams and back
     layer = 3 * task.width * hidden
-    macs = linear_macs(task, task.load())
+    macs = macs_beside_attention(task, task.load())
     assert macs == 128 * (task.depth * layer + task.width * 256)
+
+
+def test_tokens_that_are_not_read_need_no_multiply_adds_after_the_last_attention() -> None:
+    task = load_task("recall").main
+    read = task.pairs  # answers, of twice as many tokens
+    layer = 2 * task.mlp_ratio * task.width**2
+    macs = macs_beside_attention(task, data := task.load())
+    head = read * task.width * task.num_classes(data)
+    assert macs == ((task.depth - 1) * task.sizes.tokens + read) * layer + head

@@ -36,7 +36,7 @@ def fit(graphs=None, time_limit=None, **overrides):
     task = task_for(**overrides)
     with training_settings(), seeded(0):
         training = training_for(task, graphs, time_limit)
-        training._train_step.checks_loss = graphs is None  # as on a GPU
+        training.step.work.checks_loss = graphs is None  # as on a GPU
         reports = list(training.reports(0))
     return training, reports
 

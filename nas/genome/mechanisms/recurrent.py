@@ -111,6 +111,14 @@ def deltanet() -> Genome:
     return g.genome(g.add("rms_norm", out))
 
 
+def _gated_delta(gate: str, output_gate: str) -> Genome:
+    g = Graph()
+    query, unit_key, key, values = _delta_streams(g)
+    gates = g.add(gate, "k", form="exponential")
+    out = _gated_sum(g, query, unit_key, g.add("delta", key, values, gates), gates)
+    return g.genome(g.add(output_gate, g.add("rms_norm", out)))
+
+
 @named(paper="Yang et al. 2025 (Gated DeltaNet)")
 def gated_deltanet() -> Genome:
     """The delta rule with a forget gate per head.
@@ -122,11 +130,7 @@ def gated_deltanet() -> Genome:
     q, k, v and b_t as in deltanet. Decisions. Values are as wide as keys; the
     published layer doubles them.
     """
-    g = Graph()
-    query, unit_key, key, values = _delta_streams(g)
-    gates = g.add("forget_gate", "k", form="exponential")
-    out = _gated_sum(g, query, unit_key, g.add("delta", key, values, gates), gates)
-    return g.genome(g.add("swish_gate", g.add("rms_norm", out)))
+    return _gated_delta("forget_gate", "swish_gate")
 
 
 @named(paper="Kimi Team 2025 (Kimi Linear)")
@@ -139,11 +143,7 @@ def kda() -> Genome:
     q, k, v and b_t as in deltanet; f_t = exp(-a softplus(W_2 W_1 x_t + b)).
     Decisions. The output gate has full rank; the published one has rank d_h.
     """
-    g = Graph()
-    query, unit_key, key, values = _delta_streams(g)
-    gates = g.add("feature_gate", "k", form="exponential")
-    out = _gated_sum(g, query, unit_key, g.add("delta", key, values, gates), gates)
-    return g.genome(g.add("output_gate", g.add("rms_norm", out)))
+    return _gated_delta("feature_gate", "output_gate")
 
 
 @named(paper="Qin et al. 2023 (HGRN)")

@@ -54,7 +54,7 @@ def mechanisms(view: RunView) -> Iterator[dict[str, Any]]:
             "commands": (
                 f"nas show {source}",
                 f"nas export {source} -o champion.py",
-                f"nas evaluate {source} {view.reference} --seeds 5",
+                f"nas evaluate {view.reference} {source} --seeds 5",
             ),
             "whole": _whole(view, mechanism) if is_whole else None,
             "curves": _curves(view, mechanism, trainings) if is_whole else [],

@@ -131,7 +131,12 @@ class Grammar:
         while queue:
             goal = queue.pop()
             if goal not in ways_of and goal not in self._sizes:
-                ways_of[goal] = list(self._ways(goal))
+                ways_of[goal] = [
+                    (operation, goals)
+                    for operation in self.op_signatures
+                    if operation.signature.output.kind is goal.kind
+                    for goals in self.operand_goals(goal, operation)
+                ]
                 queue += [g for _, goals in ways_of[goal] for g in goals]
         sizes = self._sizes
         sizes |= {goal: 0 if self.leaves(goal) else NEVER for goal in ways_of}
@@ -145,11 +150,6 @@ class Grammar:
         for goal, ways in ways_of.items():
             priced = (Production(r, gs, 1 + sum(sizes[g] for g in gs)) for r, gs in ways)
             self._productions[goal] = tuple(p for p in priced if p.size < NEVER)
-
-    def _ways(self, goal: Goal) -> Iterator[tuple[OpSignature, tuple[Goal, ...]]]:
-        for operation in self.op_signatures:
-            if operation.signature.output.kind is goal.kind:
-                yield from ((operation, goals) for goals in self.operand_goals(goal, operation))
 
 
 def _splits(rule: Rule, mask: int, operation: OpSignature) -> list[Masks]:
