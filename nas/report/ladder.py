@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from nas.common.scaling import LEAST_SIZES, Estimate, Law, Scaling, SizeScores
-from nas.report.comparison import Cell, Comparison
+from nas.report.comparison import MEASURED, Cell, Comparison
 from nas.report.comparison_table import (
     comparison_legend,
     difference_columns,
@@ -217,7 +217,7 @@ def ladder_table(console: Console, result: Ladder) -> None:
         f"{compared.against} has at the size.",
         f"speed-up: compute / time, with its 95 % interval: {compared.against} needs so many times "
         "as long for the same loss.",
-        *comparison_legend(compared),
+        *(line for line in comparison_legend(compared) if line != MEASURED),
     )
     say_failures(console, compared)
 
