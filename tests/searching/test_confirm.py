@@ -173,7 +173,8 @@ def test_rates_left_open_are_trained_and_recorded_apart(folder: Any) -> None:
         assert len(part["values"]) == FEW["seeds"]
         if one is not mha:
             lead = part["difference"]
-            assert lead["low"] <= lead["mean"] <= lead["high"]
+            # Equal gains, as this evaluator may give, have no interval.
+            assert lead["low"] is None or lead["low"] <= lead["mean"] <= lead["high"]
             assert lead["verdict"] == "undecided"
     further = len(first.trained) - FEW["seeds"] * len(trained)
     assert answer["tuning"]["trainings"] == further
