@@ -97,8 +97,8 @@ def ladder(
     tasks = {each.name: each for each in (resized(base, size) for size in sizes)}
     if len(tasks) < len(sizes):
         raise ConfigError(f"sizes: some of {[*sizes]} give the same model; expected wider steps.")
-    examples, draws = base.load(), base.data == "synthetic"  # as many examples as the task trains
-    data_of = {name: each.load() if draws else examples for name, each in tasks.items()}
+    examples, is_generated = base.load(), base.data == "synthetic"  # enough for one training
+    data_of = {name: each.load() if is_generated else examples for name, each in tasks.items()}
     flops = {name: _flops(reference.mechanism, each, data_of[name]) for name, each in tasks.items()}
     file = record or record_file(Path(runs) / "ladders", task_fingerprint(base, examples))
     is_tuned = tries_rates(rates, tasks.values(), seeds, is_tested=False)

@@ -130,7 +130,7 @@ def ladder(
     result = climbing.ladder(
         **options.arguments(context, "plot", "as_json"),
         on_training=note_training,
-        on_timing=lambda size: note(f"{size}: training steps of all mechanisms in turns."),
+        on_timing=lambda size: note(f"{size}: timing steps of all mechanisms in turns."),
     )
     if plot is not None and result.is_ok:
         from nas.report.charts import write_chart

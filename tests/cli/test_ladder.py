@@ -54,7 +54,7 @@ def test_mechanisms_and_modules_climb_and_are_not_trained_twice(nas: Any) -> Non
     assert "narrow" in (picture := Path("ladder.svg").read_text())
     assert "finds/" not in picture + done.out + done.err
     assert "[1/at most 72] shorttext" in done.err
-    assert done.err.count("training steps of all mechanisms in turns") == 3
+    assert done.err.count("timing steps of all mechanisms in turns") == 3
 
     again = json.loads(nas(*command, "--sizes", "1/4,1,4", "--json").out)
     assert again["comparison"] == answer["comparison"]
